@@ -1,0 +1,1 @@
+"""Strandline: a table format for event streams on object storage."""

@@ -1,0 +1,224 @@
+"""Every error Strandline raises: what happened, what state things are in, what to do.
+
+A class of its own exists where a caller would act differently on it. All derive from
+`StrandlineError`. Arguments mirror the signatures, so that errors survive pickling on their way
+back from a worker process.
+"""
+
+from __future__ import annotations
+
+
+class StrandlineError(Exception):
+    """The root of all errors of this library."""
+
+
+# --- what the caller handed in ---------------------------------------------------------------
+
+
+class InvalidInput(StrandlineError):
+    """The caller's data or arguments cannot be accepted; nothing was changed."""
+
+
+class InvalidRow(InvalidInput):
+    """One value of the data does not fit its column; nothing was written."""
+
+    def __init__(self, row: int | None, field: str, reason: str) -> None:
+        super().__init__(row, field, reason)
+        self.row, self.field, self.reason = row, field, reason
+
+    def __str__(self) -> str:
+        where = "the data" if self.row is None else f"row {self.row}"
+        return f"{where}, field {self.field!r}: {self.reason}. Nothing was written."
+
+
+class InvalidFilter(InvalidInput):
+    """A filter that cannot be understood, with the place in its text."""
+
+    def __init__(self, text: str, position: int, reason: str) -> None:
+        super().__init__(text, position, reason)
+        self.text, self.position, self.reason = text, position, reason
+
+    def __str__(self) -> str:
+        return (
+            f"cannot understand the filter at character {self.position + 1}: {self.reason}\n"
+            f"  {self.text}\n  {' ' * self.position}^"
+        )
+
+
+class TooManyWindows(InvalidInput):
+    """One append would touch more time windows than a commit may."""
+
+    def __init__(self, windows: int, limit: int, earliest_ms: int, latest_ms: int) -> None:
+        super().__init__(windows, limit, earliest_ms, latest_ms)
+        self.windows, self.limit = windows, limit
+        self.earliest_ms, self.latest_ms = earliest_ms, latest_ms
+
+    def __str__(self) -> str:
+        return (
+            f"the rows fall into {self.windows} time windows and one commit may touch "
+            f"{self.limit}: the earliest row is at {self.earliest_ms} ms, the latest at "
+            f"{self.latest_ms} ms. Nothing was written. Check for wrong timestamps, or append "
+            "the rows in several batches ordered by time."
+        )
+
+
+class LateRows(InvalidInput):
+    """Rows older than the retention floor, in a table that refuses them."""
+
+    def __init__(self, rows: int, floor_ms: int) -> None:
+        super().__init__(rows, floor_ms)
+        self.rows, self.floor_ms = rows, floor_ms
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows} rows are older than the retention floor {self.floor_ms} ms and the table "
+            "has on_late='error'. Nothing was written. Remove these rows, or set on_late='drop'."
+        )
+
+
+# --- where the table is ----------------------------------------------------------------------
+
+
+class TableNotFound(StrandlineError):
+    """No table is stored at this place."""
+
+
+class TableExists(StrandlineError):
+    """A table is stored at this place already."""
+
+
+class VersionNotFound(StrandlineError):
+    """The table exists but does not keep the version that was asked for."""
+
+
+class ReadOnlyTable(StrandlineError):
+    """A handle pinned to a version was asked to write."""
+
+
+# --- the store -------------------------------------------------------------------------------
+
+
+class UnsupportedStore(StrandlineError):
+    """The URL names a store without the atomic create that a commit needs."""
+
+
+class StorageFailed(StrandlineError):
+    """The store refused or failed an operation; it did not happen."""
+
+
+class ObjectMissing(StorageFailed):
+    """The store answered that the object does not exist (and only that)."""
+
+
+class AccessDenied(StorageFailed):
+    """The store refused the credentials or the permission."""
+
+
+class StoreBusy(StorageFailed):
+    """The store asks to try again later; the operation did not happen."""
+
+
+class OutcomeUnclear(StorageFailed):
+    """The reply was lost: the operation may or may not have happened."""
+
+
+# --- the bytes -------------------------------------------------------------------------------
+
+
+class CorruptTable(StrandlineError):
+    """Stored bytes contradict the specification, a size or a checksum."""
+
+
+class MissingFile(CorruptTable):
+    """A file that the manifest lists is not in the store."""
+
+
+class UnsupportedFormat(StrandlineError):
+    """The table needs a format version or a feature that this library does not know."""
+
+
+# --- the commit ------------------------------------------------------------------------------
+
+
+class CommitConflict(StrandlineError):
+    """The table has changed so that this commit cannot be applied; nothing was changed."""
+
+
+class SeqMismatch(CommitConflict):
+    """`match_seq` did not equal the table's next sequence number."""
+
+    def __init__(self, expected: int, actual: int) -> None:
+        super().__init__(expected, actual)
+        self.expected, self.actual = expected, actual
+
+    def __str__(self) -> str:
+        return (
+            f"match_seq={self.expected}, but the next sequence number is {self.actual}. "
+            "Nothing was changed. Read the table from there and decide again."
+        )
+
+
+class Fenced(CommitConflict):
+    """The table carries another fencing token than the one given."""
+
+    def __init__(self) -> None:
+        # The token itself stays out of the message: it is what keeps other writers out.
+        super().__init__()
+
+    def __str__(self) -> str:
+        return (
+            "the table is fenced with another token: a newer writer has taken over. Nothing was "
+            "changed. Stop this writer, or take over with a token of your own."
+        )
+
+
+class WriterPositionLost(CommitConflict):
+    """A write-ahead log goes on after a position that the table no longer knows."""
+
+    def __init__(self, writer_id: str, first_record: int) -> None:
+        super().__init__(writer_id, first_record)
+        self.writer_id, self.first_record = writer_id, first_record
+
+    def __str__(self) -> str:
+        return (
+            f"writer {self.writer_id!r} continues at record {self.first_record}, but the table "
+            "keeps no position for it (idle for longer than writer_retention, or another table). "
+            "Nothing was changed. Replaying blindly could double rows: check which rows arrived, "
+            "then start a new incarnation."
+        )
+
+
+class WriterPositionConflict(CommitConflict):
+    """A write-ahead log's records do not follow the position that the table stores."""
+
+    def __init__(self, writer_id: str, stored: int, first_record: int, last_record: int) -> None:
+        super().__init__(writer_id, stored, first_record, last_record)
+        self.writer_id, self.stored = writer_id, stored
+        self.first_record, self.last_record = first_record, last_record
+
+    def __str__(self) -> str:
+        return (
+            f"writer {self.writer_id!r} offers records {self.first_record} to {self.last_record}, "
+            f"but its stored position is {self.stored}. Nothing was changed. Cut what is committed "
+            "and replay from the record after the stored position."
+        )
+
+
+class CommitTimeout(StrandlineError):
+    """Other writers or a busy store kept a commit from landing in time; nothing was changed."""
+
+
+class CommitStateUnknown(StrandlineError):
+    """The store did not say whether the commit landed; nothing was deleted."""
+
+    def __init__(self, table: str, version: int, commit_id: str) -> None:
+        super().__init__(table, version, commit_id)
+        self.table, self.version, self.commit_id = table, version, commit_id
+
+    def __str__(self) -> str:
+        return (
+            f"the store did not say whether version {self.version} of {self.table} was written "
+            f"(commit {self.commit_id}). The rows are in the table exactly once or not at all, and "
+            "nothing was deleted. Look for the commit id in history(), or append again with the "
+            "same writer_id and batch, which is safe."
+        )
