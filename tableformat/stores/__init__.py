@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The stores that can hold a table, one module each, behind `strandline.tableformat.storage`."""

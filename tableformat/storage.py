@@ -1,0 +1,264 @@
+"""The one door to files: what a commit needs from a store, and how a URL becomes one.
+
+Everything above this module speaks of paths relative to the table root. Metadata is written by
+strangers, so a path is checked here once more before it is joined to the root, and no string
+from metadata ever names a store.
+
+fsspec alone does not do: its default `pipe_file(mode="create")` asks exists() and then writes, so
+two writers can both win. Each backend in `stores/` therefore names its own atomic create, and the
+shared tests race it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from strandline.tableformat.errors import CorruptTable, InvalidInput, UnsupportedStore
+from strandline.tableformat.redaction import register_secrets
+from strandline.tableformat.stores.ranges import Span, plan_spans, take_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+Names: TypeAlias = list[str]
+Blobs: TypeAlias = list[bytes]
+Options: TypeAlias = "Mapping[str, Any] | None"
+
+MANIFEST_FOLDER = "_strandline/manifests"
+
+_UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f\\\ud800-\udfff]"  # control characters, backslash, halves of a character
+    r"|://"
+    r"|(?:^|/)\.{0,2}(?:/|\Z)"  # an empty component, "." or "..": also a leading or trailing "/"
+)
+
+
+class Put(Enum):
+    """How an exclusive create ended."""
+
+    CREATED = "created"
+    EXISTS = "exists"
+    """Some object has the name. It may be our own, by a retry below us: read it and compare."""
+
+
+class PendingWrite(Protocol):
+    """A write that was started and may not be durable yet."""
+
+    def wait(self) -> None:
+        """Return once the object is durable, or raise what went wrong; may be called again."""
+
+
+class Storage(ABC):
+    """The objects below one table root.
+
+    Errors are `StorageFailed` kinds: `ObjectMissing` only when the store said so, `AccessDenied`,
+    `StoreBusy` (try again later, nothing happened) and, for writes, `OutcomeUnclear`.
+    """
+
+    url: str
+    """The table root as it may be shown; never holds credentials."""
+
+    is_local: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    # --- reading ---
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """Return the whole object."""
+
+    def read_ranges(self, requests: Sequence[tuple[str, int, int]]) -> Blobs:
+        """Return the bytes of each (path, start, length), in the order of the requests.
+
+        Neighbouring ranges of one object are fetched together. An object that ends before a
+        range does is damaged: `CorruptTable`.
+        """
+        spans = plan_spans(requests)
+        return take_ranges(requests, spans, self._read_spans(spans))
+
+    @abstractmethod
+    def _read_spans(self, spans: Sequence[Span]) -> Blobs:
+        """Fetch each span; a short answer is allowed and noticed by the caller."""
+
+    @abstractmethod
+    def size(self, path: str) -> int:
+        """Return the object's length in bytes."""
+
+    @abstractmethod
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Names:
+        """Return the sorted names of the objects directly in a folder ("" or "a/b/").
+
+        A folder that does not exist has no names. With `start_after`, only greater names.
+        """
+
+    @abstractmethod
+    def walk(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Yield (path, size) of every object below a folder, at any depth, in any order.
+
+        Paths are relative to the table root. Unlike `list`, this also shows temporary files that
+        a crash left behind, because it is how garbage is found.
+        """
+
+    # --- writing ---
+
+    @abstractmethod
+    def write_new(self, path: str, data: Data) -> PendingWrite:
+        """Start writing an object whose name was never used; `data` must not change meanwhile."""
+
+    @abstractmethod
+    def put_if_absent(self, path: str, data: bytes, *, after: Sequence[PendingWrite] = ()) -> Put:
+        """Create the object atomically and durably, unless one of this name exists.
+
+        Nothing becomes visible before every write in `after` is durable; if one of them fails,
+        its error is raised and nothing was created. `OutcomeUnclear`: it may have been created.
+        """
+
+    @abstractmethod
+    def delete(self, paths: Sequence[str]) -> None:
+        """Remove the objects; one that is absent is fine."""
+
+    def remove_empty_folders(self, prefix: str) -> None:
+        """Remove folders below and including `prefix` that hold nothing, where folders exist.
+
+        Only for a folder that no writer will use again, such as an expired window: writers
+        remember which folders they have made durable.
+        """
+        folder_path(prefix)
+
+    # --- time and courtesy ---
+
+    @abstractmethod
+    def clock_ms(self) -> int:
+        """Return the store's own time at the last reply this thread received."""
+
+    def commit_lock(self, timeout_s: float = 1.0) -> AbstractContextManager[bool]:
+        """Queue up with other processes before a create, where that is cheap; never required.
+
+        Yields whether the lock was taken. The create decides in either case.
+        """
+        del timeout_s
+        return nullcontext(enter_result=False)
+
+    @property
+    def probe_key(self) -> str:
+        """Name what a probe of this storage proves something about, such as the bucket."""
+        return self.url
+
+
+def check_path(path: object) -> str:
+    """Return a path that stays inside the table root, or refuse it.
+
+    Never normalised: two spellings of one path would let two names mean one object.
+    """
+    if not isinstance(path, str) or _UNSAFE.search(path):
+        raise CorruptTable(
+            f"path {path!r} is not a plain path relative to the table root; nothing was touched"
+        )
+    return path
+
+
+def folder_path(prefix: str) -> str:
+    """Return a folder without its trailing slash; "" is the table root."""
+    return check_path(prefix.removesuffix("/")) if prefix else ""
+
+
+_BACKENDS = {
+    "file": "local",
+    "memory": "memory",
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "conditional",
+    "gcs": "conditional",
+    "abfs": "conditional",
+    "abfss": "conditional",
+    "az": "conditional",
+}
+_SUPPORTED = "a local path, file://, memory://, s3://, gs:// (gcs://), abfs:// (abfss://, az://)"
+
+
+def open_storage(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> Storage:
+    """Return the storage of a table root; nothing is read or written yet.
+
+    `storage_options` go to the fsspec filesystem of the store (such as s3fs) as they are.
+    """
+    text = _url_text(url)
+    options = _checked_options(storage_options)
+    scheme = _scheme(text)
+    # An optional package is imported only by the backend that needs it.
+    backend = import_module(f"strandline.tableformat.stores.{_BACKENDS[scheme]}")
+    register_secrets(options)
+    return cast("Storage", backend.open_url(text, scheme, options))
+
+
+def _url_text(url: str | os.PathLike[str]) -> str:
+    """Return the URL as text; its own words are shown only once credentials are ruled out."""
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str):
+        raise InvalidInput(f"a table URL is a string or a path, not {type(text).__name__}")
+    if not text.strip():
+        raise InvalidInput("the table URL is empty")
+    if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", text):
+        raise InvalidInput("the table URL holds a control character")
+    return text
+
+
+def _scheme(text: str) -> str:
+    """Return the scheme of a URL that names a store we can commit to; a bare path is a file."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(/{0,2})", text)
+    if found is None and "://" not in text:
+        return "file"
+    scheme = found[1].lower() if found else ""
+    if found and len(found[2]) < len("//") and scheme != "file":
+        if scheme not in _BACKENDS:
+            return "file"  # a local name with a colon in it
+        raise InvalidInput(f"the table URL lacks slashes; write {scheme}://…")
+    if scheme not in _BACKENDS:
+        raise UnsupportedStore(
+            f"no table can be stored at a {scheme or 'chained'}:// URL: the store needs an atomic "
+            f"create. Supported are {_SUPPORTED}."
+        )
+    _refuse_credentials(text, scheme)
+    return scheme
+
+
+def _refuse_credentials(text: str, scheme: str) -> None:
+    """Refuse a URL that may carry a secret, without repeating it."""
+    authority = text.split("://", 1)[-1].split("/", 1)[0] if "://" in text else ""
+    at_allowed = scheme in {"abfs", "abfss", "az"}  # container@account
+    secret_shaped = ":" in authority or ("@" in authority and not at_allowed)
+    if scheme not in {"file", "memory"} and ("?" in text or "#" in text or secret_shaped):
+        raise InvalidInput(
+            "the table URL holds more than a bucket and a prefix (one of : @ ? #). Credentials and "
+            "endpoints belong in storage_options, where they stay out of metadata and logs."
+        )
+    if scheme == "file" and "@" in authority:
+        raise InvalidInput("a file:// URL names no user or host; write file:///absolute/path")
+
+
+def _checked_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy, so that the caller may change the mapping afterwards."""
+    if storage_options is None:
+        return {}
+    try:
+        options = dict(storage_options)
+    except (TypeError, ValueError):
+        options = {None: None}  # type: ignore[dict-item]  # refused just below
+    if not all(isinstance(key, str) for key in options):
+        raise InvalidInput(
+            f"storage_options is a dict with string keys, not {type(storage_options).__name__}"
+        )
+    return options
