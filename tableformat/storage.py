@@ -11,20 +11,21 @@ shared tests race it.
 
 from __future__ import annotations
 
-import os
-import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from strandline.tableformat.errors import CorruptTable, InvalidInput, UnsupportedStore
+from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.redaction import register_secrets
 from strandline.tableformat.stores.ranges import Span, plan_spans, take_ranges
+from strandline.tableformat.stores.urls import folder_path, parse_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    import os
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -32,15 +33,8 @@ if TYPE_CHECKING:
 
 Names: TypeAlias = list[str]
 Blobs: TypeAlias = list[bytes]
-Options: TypeAlias = "Mapping[str, Any] | None"
 
 MANIFEST_FOLDER = "_strandline/manifests"
-
-_UNSAFE = re.compile(
-    r"[\x00-\x1f\x7f\\\ud800-\udfff]"  # control characters, backslash, halves of a character
-    r"|://"
-    r"|(?:^|/)\.{0,2}(?:/|\Z)"  # an empty component, "." or "..": also a leading or trailing "/"
-)
 
 
 class Put(Enum):
@@ -157,37 +151,6 @@ class Storage(ABC):
         return self.url
 
 
-def check_path(path: object) -> str:
-    """Return a path that stays inside the table root, or refuse it.
-
-    Never normalised: two spellings of one path would let two names mean one object.
-    """
-    if not isinstance(path, str) or _UNSAFE.search(path):
-        raise CorruptTable(
-            f"path {path!r} is not a plain path relative to the table root; nothing was touched"
-        )
-    return path
-
-
-def folder_path(prefix: str) -> str:
-    """Return a folder without its trailing slash; "" is the table root."""
-    return check_path(prefix.removesuffix("/")) if prefix else ""
-
-
-_BACKENDS = {
-    "file": "local",
-    "memory": "memory",
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "conditional",
-    "gcs": "conditional",
-    "abfs": "conditional",
-    "abfss": "conditional",
-    "az": "conditional",
-}
-_SUPPORTED = "a local path, file://, memory://, s3://, gs:// (gcs://), abfs:// (abfss://, az://)"
-
-
 def open_storage(
     url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> Storage:
@@ -195,70 +158,20 @@ def open_storage(
 
     `storage_options` go to the fsspec filesystem of the store (such as s3fs) as they are.
     """
-    text = _url_text(url)
     options = _checked_options(storage_options)
-    scheme = _scheme(text)
-    # An optional package is imported only by the backend that needs it.
-    backend = import_module(f"strandline.tableformat.stores.{_BACKENDS[scheme]}")
     register_secrets(options)
-    return cast("Storage", backend.open_url(text, scheme, options))
-
-
-def _url_text(url: str | os.PathLike[str]) -> str:
-    """Return the URL as text; its own words are shown only once credentials are ruled out."""
-    text = os.fspath(url) if isinstance(url, os.PathLike) else url
-    if not isinstance(text, str):
-        raise InvalidInput(f"a table URL is a string or a path, not {type(text).__name__}")
-    if not text.strip():
-        raise InvalidInput("the table URL is empty")
-    if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", text):
-        raise InvalidInput("the table URL holds a control character")
-    return text
-
-
-def _scheme(text: str) -> str:
-    """Return the scheme of a URL that names a store we can commit to; a bare path is a file."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(/{0,2})", text)
-    if found is None and "://" not in text:
-        return "file"
-    scheme = found[1].lower() if found else ""
-    if found and len(found[2]) < len("//") and scheme != "file":
-        if scheme not in _BACKENDS:
-            return "file"  # a local name with a colon in it
-        raise InvalidInput(f"the table URL lacks slashes; write {scheme}://…")
-    if scheme not in _BACKENDS:
-        raise UnsupportedStore(
-            f"no table can be stored at a {scheme or 'chained'}:// URL: the store needs an atomic "
-            f"create. Supported are {_SUPPORTED}."
-        )
-    _refuse_credentials(text, scheme)
-    return scheme
-
-
-def _refuse_credentials(text: str, scheme: str) -> None:
-    """Refuse a URL that may carry a secret, without repeating it."""
-    authority = text.split("://", 1)[-1].split("/", 1)[0] if "://" in text else ""
-    at_allowed = scheme in {"abfs", "abfss", "az"}  # container@account
-    secret_shaped = ":" in authority or ("@" in authority and not at_allowed)
-    if scheme not in {"file", "memory"} and ("?" in text or "#" in text or secret_shaped):
-        raise InvalidInput(
-            "the table URL holds more than a bucket and a prefix (one of : @ ? #). Credentials and "
-            "endpoints belong in storage_options, where they stay out of metadata and logs."
-        )
-    if scheme == "file" and "@" in authority:
-        raise InvalidInput("a file:// URL names no user or host; write file:///absolute/path")
+    place = parse_url(url)
+    # An optional package is imported only by the backend that needs it.
+    backend = import_module(f"strandline.tableformat.stores.{place.backend}")
+    return cast("Storage", backend.open_place(place, options))
 
 
 def _checked_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy, so that the caller may change the mapping afterwards."""
     if storage_options is None:
         return {}
-    try:
-        options = dict(storage_options)
-    except (TypeError, ValueError):
-        options = {None: None}  # type: ignore[dict-item]  # refused just below
-    if not all(isinstance(key, str) for key in options):
-        raise InvalidInput(
-            f"storage_options is a dict with string keys, not {type(storage_options).__name__}"
-        )
-    return options
+    if not isinstance(storage_options, Mapping):
+        raise InvalidInput(f"storage_options is a dict, not {type(storage_options).__name__}")
+    if not all(isinstance(key, str) for key in storage_options):
+        raise InvalidInput("storage_options has a key that is not a string")
+    return dict(storage_options)

@@ -15,11 +15,9 @@ import secrets
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote
 
 from strandline.tableformat.errors import (
     AccessDenied,
-    InvalidInput,
     ObjectMissing,
     OutcomeUnclear,
     StorageFailed,
@@ -32,17 +30,17 @@ from strandline.tableformat.storage import (
     PendingWrite,
     Put,
     Storage,
-    check_path,
-    folder_path,
 )
 from strandline.tableformat.stores.background import Background, Pending, run_now
 from strandline.tableformat.stores.disk import Disk, OsDisk
+from strandline.tableformat.stores.urls import check_path, folder_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from strandline.tableformat.storage import Data
     from strandline.tableformat.stores.ranges import Span
+    from strandline.tableformat.stores.urls import Place
 
 Entries: TypeAlias = list[tuple[str, bool]]
 
@@ -66,21 +64,10 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SYNCS = Background(2, "strandline-fsync")
 
 
-def open_url(url: str, scheme: str, options: dict[str, Any]) -> LocalStorage:
-    """Open a plain path (taken as it is: no `~`) or a file URL (percent-encoded)."""
-    del scheme, options
-    if url[:5].lower() != "file:":
-        return LocalStorage(url)
-    rest = url[5:]
-    if rest.startswith("//"):
-        host, slash, tail = rest[2:].partition("/")
-        if host not in {"", "localhost"} or not slash:
-            raise InvalidInput(f"{url!r} names no absolute path; write file:///absolute/path")
-        rest = "/" + tail
-    path = unquote(rest)
-    if not path.startswith("/") or "\0" in path:
-        raise InvalidInput(f"{url!r} names no absolute path; write file:///absolute/path")
-    return LocalStorage(path)
+def open_place(place: Place, options: dict[str, Any]) -> LocalStorage:
+    """Open a path on this machine; no option means anything to it."""
+    del options
+    return LocalStorage(place.path)
 
 
 class LocalStorage(Storage):

@@ -8,22 +8,22 @@ import time
 from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING, Any
 
-from strandline.tableformat.errors import InvalidInput, ObjectMissing, StorageFailed
+from strandline.tableformat.errors import ObjectMissing, StorageFailed
 from strandline.tableformat.storage import (
     Blobs,
     Names,
     PendingWrite,
     Put,
     Storage,
-    check_path,
-    folder_path,
 )
+from strandline.tableformat.stores.urls import check_path, folder_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from strandline.tableformat.storage import Data
     from strandline.tableformat.stores.ranges import Span
+    from strandline.tableformat.stores.urls import Place
 
 _LAST = "\U0010ffff"
 
@@ -66,28 +66,24 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def open_url(url: str, scheme: str, options: dict[str, Any]) -> MemoryStorage:
-    """Open `memory://name` or a folder in it, `memory://name/a/b`."""
-    del scheme, options
-    return MemoryStorage(url)
+def open_place(place: Place, options: dict[str, Any]) -> MemoryStorage:
+    """Open `memory://name`, or a folder in it; no option means anything to it."""
+    del options
+    return MemoryStorage(place.bucket, place.path)
 
 
 class MemoryStorage(Storage):
     """A table root in memory; every storage of the same URL in this process sees the same."""
 
-    def __init__(self, url: str) -> None:
-        path = url.partition("://")[2].strip("/")
-        if not path:
-            raise InvalidInput("a memory URL needs a name: memory://name")
-        check_path(path)
-        self.url = f"memory://{path}"
-        name, _, folder = path.partition("/")
+    def __init__(self, name: str, folder: str = "") -> None:
+        self._place = (name, folder)
         self._prefix = f"{folder}/" if folder else ""
+        self.url = f"memory://{name}/{self._prefix}".rstrip("/")
         with _shelves_lock:
             self._shelf = _shelves.setdefault(name, _Shelf())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MemoryStorage, (self.url,)
+        return MemoryStorage, self._place
 
     def read(self, path: str) -> bytes:
         data = self._shelf.objects.get(self._key(path))
