@@ -63,8 +63,8 @@ def take_ranges(
     for span, blob in zip(spans, blobs, strict=True):
         if len(blob) != span.length:
             raise CorruptTable(
-                f"{span.path} ends at byte {span.start + len(blob)}, but bytes "
-                f"{span.start} to {span.start + span.length} were expected"
+                f"{span.path} is shorter than its metadata says: of the {span.length} bytes from "
+                f"byte {span.start} on, {len(blob)} exist"
             )
         for index in span.answers:
             _, start, length = requests[index]

@@ -1,0 +1,48 @@
+"""Fixtures that more than one package's tests share."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class S3Bucket:
+    """A fresh bucket on moto's server, and how to reach it."""
+
+    url: str
+    storage_options: dict[str, Any]
+    name: str
+    endpoint: str
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """Start moto's S3 server once, on a free port of this machine."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_bucket(s3_endpoint: str) -> S3Bucket:
+    """Make an empty bucket: its URL and the `storage_options` that open it."""
+    s3fs = pytest.importorskip("s3fs")
+    options = {
+        "key": "test-access-key",
+        "secret": "test-secret-key",
+        "endpoint_url": s3_endpoint,
+        "client_kwargs": {"region_name": "us-east-1"},
+    }
+    name = f"bucket-{uuid.uuid4().hex[:12]}"
+    fs = s3fs.S3FileSystem(**options, use_listings_cache=False)
+    fs.call_s3("create_bucket", Bucket=name)
+    return S3Bucket(f"s3://{name}/table", options, name, s3_endpoint)
