@@ -1,0 +1,282 @@
+"""Which segments may hold a wanted row, from column bounds alone.
+
+Reading one segment too many costs time; skipping one that matches loses rows. So a segment is
+skipped only where its stats prove that the filter is TRUE for none of its rows. Works on arrays
+over all segments at once, and without pyarrow, whose first scalar loads pandas.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from strandline.tableformat.binding import (
+    Bound,
+    BoundAnd,
+    BoundCompare,
+    BoundConstant,
+    BoundIn,
+    BoundKnown,
+    BoundLike,
+    BoundNull,
+    BoundOr,
+    BoundPair,
+)
+from strandline.tableformat.like import after_prefix
+from strandline.tableformat.types import Domain
+from strandline.tableformat.values import INT64_MAX, INT64_MIN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from strandline.tableformat.schema import Column
+
+Mask = Any  # NDArray[np.bool_]; numpy's operators widen it to Any
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What is known of one column, over n segments (or zones)."""
+
+    mins: NDArray[Any]
+    """int64, float64, or object (str, bytes, the large integers of decimals). A lower bound of
+    all values that are neither null nor NaN; valid where `known`."""
+
+    maxs: NDArray[Any]
+    """Likewise an upper bound."""
+
+    known: NDArray[np.bool_]
+    """Both bounds are there. False where stats are missing, or no such value exists."""
+
+    null_count: NDArray[np.int64]
+    """-1 where unknown."""
+
+    value_count: NDArray[np.int64]
+    """Rows, nulls included."""
+
+    has_nan: NDArray[np.bool_]
+    """True where unknown. Looked at for float columns only."""
+
+    exact: NDArray[np.bool_] | None = None
+    """Where the bounds are values that occur, not cut short; None where that is not known."""
+
+
+class StatsSource(Protocol):
+    """Where pruning finds the bounds of a column."""
+
+    @property
+    def count(self) -> int:
+        """How many segments there are."""
+
+    def bounds(self, column_id: int) -> Bounds | None:
+        """None: nothing is known of that column, so every segment may match."""
+
+
+def may_match(bound: Bound, stats: StatsSource) -> NDArray[np.bool_]:
+    """A mask over the segments: False only where certainly no row is TRUE."""
+    mask: NDArray[np.bool_] = _mask(bound, stats)
+    return mask
+
+
+def _mask(bound: Bound, stats: StatsSource) -> Mask:
+    match bound:
+        case BoundConstant(value):
+            return np.full(stats.count, value is True)
+        case BoundAnd(parts):
+            mask = np.ones(stats.count, np.bool_)
+            for part in parts:
+                mask &= _mask(part, stats)
+            return mask
+        case BoundOr(parts):
+            mask = np.zeros(stats.count, np.bool_)
+            for part in parts:
+                mask |= _mask(part, stats)
+            return mask
+        case BoundPair():
+            return _pair_mask(bound, stats)
+        case _:
+            bounds = stats.bounds(bound.column.id)
+            return np.ones(stats.count, np.bool_) if bounds is None else _leaf(bound, bounds)
+
+
+def _leaf(
+    bound: BoundKnown | BoundCompare | BoundIn | BoundLike | BoundNull, bounds: Bounds
+) -> Mask:
+    if isinstance(bound, BoundNull):
+        if not bound.negated:
+            return bounds.null_count != 0
+        return ~_all_null(bounds)
+    mask = ~_all_null(bounds)
+    if isinstance(bound, BoundKnown):
+        return mask & bound.value
+    known = _usable(bound.column, bounds)
+    ranges = _Ranges(
+        least=bounds.mins[known],
+        most=bounds.maxs[known],
+        exact=bounds.exact[known] if bounds.exact is not None else np.zeros(known.sum(), np.bool_),
+        has_nan=_has_nan(bound.column, bounds)[known],
+    )
+    match bound:
+        case BoundCompare(_, operator, value):
+            mask[known] &= _compare(ranges, operator, value)
+        case BoundIn():
+            mask[known] &= _in(ranges, bound)
+        case BoundLike():
+            mask[known] &= _like(ranges, bound)
+    return mask
+
+
+def _all_null(bounds: Bounds) -> Mask:
+    # An unknown null count is -1 and never equals a row count.
+    return bounds.null_count == bounds.value_count
+
+
+def _has_nan(column: Column, bounds: Bounds) -> Mask:
+    if column.type.domain is Domain.FLOAT:
+        return bounds.has_nan
+    return np.zeros(len(bounds.has_nan), np.bool_)
+
+
+def _usable(column: Column, bounds: Bounds) -> Mask:
+    """Where bounds can prune. A NaN as a bound bounds nothing, whoever wrote it."""
+    if column.type.domain is not Domain.FLOAT:
+        return bounds.known
+    least, most = bounds.mins.astype(np.float64), bounds.maxs.astype(np.float64)
+    return bounds.known & ~np.isnan(least) & ~np.isnan(most)
+
+
+# --- one column, where its bounds are known ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    least: NDArray[Any]
+    most: NDArray[Any]
+    exact: Mask
+    has_nan: Mask
+
+
+def _compare(ranges: _Ranges, operator: str, value: Any) -> Mask:
+    """Whether a value of the range, or a NaN, can satisfy the comparison."""
+    if isinstance(value, float) and math.isnan(value):
+        # Known bounds mean that there is a value other than NaN.
+        return ranges.has_nan if operator == "=" else np.ones(len(ranges.least), np.bool_)
+    least, literal = _aligned(ranges.least, [value])
+    most, literal_most = _aligned(ranges.most, [value])
+    match operator:
+        case "=":
+            return (least <= literal) & (most >= literal_most)
+        case "!=":
+            only = ranges.exact & (least == literal) & (most == literal_most)
+            return ~only | ranges.has_nan
+        case "<":
+            return least < literal
+        case "<=":
+            return least <= literal
+        case ">":
+            return (most > literal_most) | ranges.has_nan
+        case _:
+            return (most >= literal_most) | ranges.has_nan
+
+
+def _in(ranges: _Ranges, bound: BoundIn) -> Mask:
+    if bound.negated:
+        single = ranges.exact & _as_mask(ranges.least == ranges.most)
+        only = single & _first_at_or_above(ranges.least, ranges.least, bound.values)
+        return ~only | (ranges.has_nan & (not bound.with_nan))
+    return _first_at_or_above(ranges.least, ranges.most, bound.values) | (
+        ranges.has_nan & bound.with_nan
+    )
+
+
+def _first_at_or_above(least: NDArray[Any], most: NDArray[Any], values: Sequence[Any]) -> Mask:
+    """Whether one of the sorted values falls into each range."""
+    if not values or not len(least):
+        return np.zeros(len(least), np.bool_)
+    low, wanted = _aligned(least, values)
+    first = np.searchsorted(wanted, low, side="left")
+    exists = first < len(wanted)
+    high, wanted = _aligned(most, values)
+    return exists & _as_mask(wanted[np.minimum(first, len(wanted) - 1)] <= high)
+
+
+def _like(ranges: _Ranges, bound: BoundLike) -> Mask:
+    prefix = bound.pattern.prefix
+    if bound.negated:
+        # What lies between two texts with a common prefix has that prefix too, so bounds that
+        # were cut short prove it as well.
+        if not bound.pattern.is_prefix:
+            return np.ones(len(ranges.least), np.bool_)
+        return ~(_begins(ranges.least, prefix) & _begins(ranges.most, prefix))
+    mask = _compare(ranges, ">=", prefix)
+    beyond = after_prefix(prefix)
+    return mask if beyond is None else mask & _compare(ranges, "<", beyond)
+
+
+def _begins(texts: NDArray[Any], prefix: str) -> Mask:
+    return np.fromiter((text.startswith(prefix) for text in texts), np.bool_, len(texts))
+
+
+def _aligned(array: NDArray[Any], values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Bounds and literals as two arrays that compare exactly.
+
+    numpy turns an int64 array and a larger integer into floats, which merges neighbours beyond
+    2**53, and strips trailing NULs from text and bytes. Python objects do neither.
+    """
+    if array.dtype.kind == "f":
+        return array, np.asarray(values, np.float64)
+    if array.dtype.kind == "b":
+        array = array.astype(np.int64)
+    fits = (
+        array.dtype.kind in "iu"
+        and array.dtype != np.uint64
+        and isinstance(values[0], int)
+        and values[0] >= INT64_MIN
+        and values[-1] <= INT64_MAX
+    )
+    if fits:
+        return array.astype(np.int64, copy=False), np.asarray(values, np.int64)
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return array.astype(object), objects
+
+
+def _as_mask(compared: Any) -> Mask:
+    # A comparison of object arrays may give objects; masks must be booleans for `~` and `&`.
+    return np.asarray(compared, np.bool_)
+
+
+# --- two columns ------------------------------------------------------------------------------
+
+
+def _pair_mask(bound: BoundPair, stats: StatsSource) -> Mask:
+    mask = np.ones(stats.count, np.bool_)
+    left, right = stats.bounds(bound.left.id), stats.bounds(bound.right.id)
+    for bounds in (left, right):
+        if bounds is not None:
+            mask &= ~_all_null(bounds)
+    if left is None or right is None or bound.left.type.domain is Domain.FLOAT:
+        return mask
+    known = left.known & right.known
+    first, last = (left.mins[known].astype(object), left.maxs[known].astype(object))
+    other_first, other_last = (right.mins[known].astype(object), right.maxs[known].astype(object))
+    match bound.operator:
+        case "<":
+            possible = first < other_last
+        case "<=":
+            possible = first <= other_last
+        case ">":
+            possible = last > other_first
+        case ">=":
+            possible = last >= other_first
+        case "=":
+            possible = (first <= other_last) & (last >= other_first)
+        case _:
+            return mask
+    mask[known] &= _as_mask(possible)
+    return mask
