@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,27 @@ class S3Bucket:
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """Start moto's S3 server once, on a free port of this machine."""
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    """Start moto's S3 server once, on a free port of this machine.
+
+    moto looks whether the key exists and then writes it; S3 does both in one step. A lock around
+    its PUT makes it as strict as the original, so that a race tests our code and not moto.
+    """
+    responses = pytest.importorskip("moto.s3.responses").S3Response
+    unlocked, lock = responses.put_object, threading.Lock()
+
+    def put_object(self: Any) -> Any:
+        with lock:
+            return unlocked(self)
+
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(
+        "127.0.0.1", port=0, verbose=False
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(responses, "put_object", put_object)
+        server.start()
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+        server.stop()
 
 
 @pytest.fixture

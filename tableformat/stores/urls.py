@@ -94,17 +94,17 @@ def _text(url: object) -> str:
 
 def _scheme(text: str) -> str:
     """Return the scheme of a URL that names a store we can commit to; a bare path is a file."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(/{0,2})", text)
-    if found is None and "://" not in text:
+    before, slashes, _ = text.partition("://")
+    scheme = before.lower()
+    if not slashes:
+        scheme = text.partition(":")[0].lower()
+        if scheme in _BACKENDS and scheme != "file" and ":" in text:
+            raise InvalidInput(f"the table URL lacks slashes; write {scheme}://…")
         return "file"
-    scheme = found[1].lower() if found else "chained"
-    if found and found[2] != "//" and scheme != "file":
-        if scheme not in _BACKENDS:
-            return "file"  # a local name with a colon in it
-        raise InvalidInput(f"the table URL lacks slashes; write {scheme}://…")
     if scheme not in _BACKENDS:
+        named = scheme if re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) else "chained"
         raise UnsupportedStore(
-            f"no table can be kept at a {scheme} URL: a commit needs a store with an atomic "
+            f"no table can be kept at a {named} URL: a commit needs a store with an atomic "
             f"exclusive create. Supported are {_SUPPORTED}."
         )
     return scheme
