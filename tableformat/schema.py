@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from strandline.tableformat import types, values
-from strandline.tableformat.errors import CorruptTable, InvalidInput
+from strandline.tableformat.errors import CorruptTable, InvalidInput, InvalidRow
+from strandline.tableformat.pyvalues import column_from_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS: Final = 10_000
 MAX_NAME_BYTES: Final = 255
+MAX_ID: Final = 2**31 - 1
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _NUMBERED_NAME: Final = re.compile(r"c[0-9]+_", re.IGNORECASE)
 _PHYSICAL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,79}")
@@ -125,6 +127,16 @@ def check_name(name: object) -> str:
     return name
 
 
+def _check_comment(comment: object, name: str) -> str | None:
+    try:
+        text = comment.decode() if isinstance(comment, bytes) else comment
+        if text is None or (isinstance(text, str) and text.encode() is not None):
+            return text
+    except UnicodeError:
+        pass
+    raise InvalidInput(f"column {name!r}: the comment must be text in valid Unicode")
+
+
 def schema_from(source: object) -> Schema:
     """The first schema of a table, from an Arrow schema or a mapping of names to types."""
     columns = _add_columns((), 1, fields_from(source))
@@ -142,7 +154,12 @@ def fields_from(source: object) -> list[pa.Field]:
     if isinstance(source, pa.Schema):
         return list(source)
     if hasattr(source, "__arrow_c_schema__"):
-        return list(pa.schema(source))
+        try:
+            return list(pa.schema(source))
+        except (pa.ArrowException, TypeError) as error:
+            raise InvalidInput(
+                f"{type(source).__name__} does not describe columns: {error}"
+            ) from None
     if isinstance(source, dict):
         return [_field_of(name, kind) for name, kind in source.items()]
     if isinstance(source, (list, tuple)) and all(isinstance(f, pa.Field) for f in source):
@@ -193,7 +210,7 @@ def _add_columns(
                 physical_name=f"c{column_id}_{re.sub('[^A-Za-z0-9]', '', name)[:40]}",
                 type=types.from_arrow(field.type, f"column {name!r}"),
                 nullable=field.nullable,
-                comment=metadata[b"comment"].decode() if b"comment" in metadata else None,
+                comment=_check_comment(metadata.get(b"comment"), name),
             )
         )
     if not columns:
@@ -247,7 +264,8 @@ def evolve(
     kept = _add_columns(tuple(columns.values()), next_column_id, change.add)
     evolved = Schema(schema.id + 1, tuple(kept))
     for name, comment in change.comments:
-        evolved = _with(evolved, replace(evolved.column(name), comment=comment))
+        text = _check_comment(comment, name)
+        evolved = _with(evolved, replace(evolved.column(name), comment=text))
     for name, default in change.defaults:
         evolved = _with(evolved, _with_default(evolved.column(name), default))
     return _reordered(evolved, change.reorder) if change.reorder else evolved
@@ -293,12 +311,13 @@ def _with_default(column: Column, default: object) -> Column:
 def value_of(column: Column, given: object) -> values.Value:
     """A Python value in the column's stats domain, exactly, or an error that names both."""
     try:
-        array = pa.array([given], types.to_arrow(column.type))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
+        array = column_from_python([given], column.type, column.name)
+    except InvalidRow as error:
         raise InvalidInput(
-            f"column {column.name!r} has type {column.type}; {given!r} does not fit it"
+            f"column {column.name!r} has type {column.type}: {error.reason}"
         ) from None
-    return stat_values(column.type, array)[0]
+    value: values.Value = stat_values(column.type, array.chunk(0))[0]
+    return value
 
 
 def stat_values(kind: ColumnType, array: pa.Array) -> list[Any]:
@@ -314,6 +333,20 @@ def stat_values(kind: ColumnType, array: pa.Array) -> list[Any]:
     return [int(v) if isinstance(v, bool) else v for v in out] if kind.name == "bool" else out
 
 
+def from_stat_values(kind: ColumnType, given: Sequence[values.Value | bool | None]) -> pa.Array:
+    """Python values of a type's stats domain as an Arrow array of that type."""
+    if kind.name in ("timestamp", "timestamptz"):
+        return pa.array(given, pa.int64()).cast(types.to_arrow(kind))
+    if kind.name == "date":
+        return pa.array(given, pa.int32()).cast(pa.date32())
+    plain: list[Any] = list(given)
+    if kind.name == "decimal":
+        plain = [None if v is None else Decimal(v).scaleb(-kind.scale, _EXACT) for v in plain]
+    elif kind.name == "bool":
+        plain = [None if v is None else bool(v) for v in plain]
+    return pa.array(plain, types.to_arrow(kind))
+
+
 def _unscaled(value: Decimal, scale: int) -> int:
     # scaleb rounds to the context's precision, and the default one holds fewer than 38 digits.
     return int(value.scaleb(scale, context=_EXACT))
@@ -321,9 +354,10 @@ def _unscaled(value: Decimal, scale: int) -> int:
 
 def _reordered(schema: Schema, order: Sequence[str]) -> Schema:
     ordered = [schema.column(name) for name in order]
-    if len({column.id for column in ordered}) != len(ordered):
+    if len(set(order)) != len(ordered):
         raise InvalidInput("reorder names a column twice")
-    rest = [column for column in schema.columns if column not in ordered]
+    named = {column.id for column in ordered}
+    rest = [column for column in schema.columns if column.id not in named]
     return Schema(schema.id, (*ordered, *rest))
 
 
@@ -353,14 +387,15 @@ def _column_json(column: Column) -> dict[str, Any]:
 def from_json(value: Any) -> Schema:
     """Decode and check a schema from the manifest."""
     try:
-        schema = Schema(int(value["id"]), tuple(_column_from_json(c) for c in value["columns"]))
+        columns = tuple(_column_from_json(column) for column in value["columns"])
+        schema = Schema(_check_id(value["id"], "schema"), columns)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptTable(f"a schema in the manifest is malformed: {error!r}") from None
     if not 1 <= len(schema.columns) <= MAX_COLUMNS:
         raise CorruptTable(f"schema {schema.id} has {len(schema.columns)} columns")
     for what, seen in (
         ("ids", [c.id for c in schema.columns]),
-        ("names", [c.name for c in schema.columns]),
+        ("names", [c.name.lower() for c in schema.columns]),
         ("physical names", [c.physical_name.lower() for c in schema.columns]),
     ):
         if len(set(seen)) != len(seen):
@@ -368,15 +403,21 @@ def from_json(value: Any) -> Schema:
     return schema
 
 
+def _check_id(value: object, what: str) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_ID:
+        raise CorruptTable(f"{what} id {str(value)[:40]!r} is not a positive 32-bit integer")
+    return value
+
+
 def _column_from_json(value: dict[str, Any]) -> Column:
     kind = types.from_json(value["type"])
     name, physical = value["name"], value["physical_name"]
-    if not isinstance(name, str) or not name or name.startswith("_"):
-        raise CorruptTable(f"column name {name!r} is not allowed by SPEC.md")
+    try:
+        check_name(name)
+    except InvalidInput as error:
+        raise CorruptTable(f"a schema in the manifest: {error}") from None
     if not isinstance(physical, str) or not _PHYSICAL_NAME.fullmatch(physical):
         raise CorruptTable(f"physical column name {physical!r} is not allowed by SPEC.md")
-    if type(value["id"]) is not int or value["id"] < 1 or value["id"] > 2**31 - 1:
-        raise CorruptTable(f"column id {value['id']!r} is not a positive 32-bit integer")
     if type(value["nullable"]) is not bool:
         raise CorruptTable(f"column {name!r}: nullable must be true or false")
     comment = value.get("comment")
@@ -384,7 +425,7 @@ def _column_from_json(value: dict[str, Any]) -> Column:
         raise CorruptTable(f"column {name!r}: the comment must be text")
     default = value.get("default")
     return Column(
-        id=value["id"],
+        id=_check_id(value["id"], "column"),
         name=name,
         physical_name=physical,
         type=kind,

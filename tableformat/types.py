@@ -9,13 +9,17 @@ large and view types, date64, coarser timestamps) or refused by name.
 from __future__ import annotations
 
 import re
+import reprlib
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from strandline.tableformat.errors import CorruptTable, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MAX_DECIMAL_PRECISION: Final = 38
 MAX_NESTING: Final = 32
@@ -100,7 +104,7 @@ _DOMAINS: Final[dict[str, Domain]] = {
     "string": Domain.TEXT,
     "binary": Domain.BYTES,
 }
-_DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
+_DECIMAL: Final = re.compile(r"decimal\(([1-9][0-9]?),(0|[1-9][0-9]?)\)")
 INTEGER_RANGES: Final[dict[str, tuple[int, int]]] = {
     **{f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32)},
@@ -147,6 +151,8 @@ def from_json(value: object, depth: int = 0) -> ColumnType:
             return ColumnType("list", children=(_field_from_json("element", inner, depth),))
         if kind == "map" and isinstance(inner, list) and len(inner) == 2:  # noqa: PLR2004
             key = Field("key", from_json(inner[0], depth + 1), nullable=False)
+            if _holds_map(key.type):
+                raise CorruptTable(f"{key.type} cannot be the key of a map")
             return ColumnType("map", children=(key, _field_from_json("value", inner[1], depth)))
         if kind == "struct" and isinstance(inner, list) and inner:
             return ColumnType("struct", children=_struct_fields(inner, depth))
@@ -178,13 +184,23 @@ def _struct_fields(members: list[Any], depth: int) -> tuple[Field, ...]:
         if not isinstance(name, str) or not name:
             raise CorruptTable(f"{_brief(member)} is not a struct field with a name")
         fields.append(_field_from_json(name, member, depth))
-    if len({f.name for f in fields}) != len(fields):
-        raise CorruptTable("a struct type names a field twice")
+    if _names_clash(fields):
+        raise CorruptTable("a struct type names a field twice (ignoring case)")
     return tuple(fields)
 
 
+def _names_clash(fields: Sequence[Field]) -> bool:
+    """Whether two fields differ by case alone: Spark and DuckDB could not tell them apart."""
+    return len({field.name.lower() for field in fields}) != len(fields)
+
+
+def _holds_map(kind: ColumnType) -> bool:
+    """Whether there is a map inside: Spark refuses that in the keys of a map."""
+    return kind.name == "map" or any(_holds_map(child.type) for child in kind.children)
+
+
 def _brief(value: object) -> str:
-    text = repr(value)
+    text = reprlib.repr(value)  # a plain repr of hostile nesting would exhaust the stack
     return text if len(text) <= 80 else text[:77] + "..."  # noqa: PLR2004 - one line of an error
 
 
@@ -212,7 +228,8 @@ def from_arrow(arrow: pa.DataType, where: str = "column", depth: int = 0) -> Col
     """The type a column of this Arrow type gets, converting only where nothing can be lost."""
     if depth > MAX_NESTING:
         raise InvalidInput(f"{where}: the type is nested deeper than {MAX_NESTING} levels")
-    if arrow in _NAME_OF_ARROW:
+    # Extension types need not be hashable; they are refused below, like others we do not know.
+    if not isinstance(arrow, pa.BaseExtensionType) and arrow in _NAME_OF_ARROW:
         return ColumnType(_NAME_OF_ARROW[arrow])
     if pa.types.is_dictionary(arrow):
         return from_arrow(arrow.value_type, where, depth + 1)
@@ -249,11 +266,15 @@ def _nested_from_arrow(arrow: pa.DataType, where: str, depth: int) -> ColumnType
         return ColumnType("list", children=(field("element", arrow.value_field),))
     if pa.types.is_map(arrow):
         key = Field("key", from_arrow(arrow.key_type, f"{where}.key", depth + 1), nullable=False)
+        if _holds_map(key.type):
+            raise InvalidInput(f"{where}: {key.type} cannot be the key of a map")
         return ColumnType("map", children=(key, field("value", arrow.item_field)))
     if pa.types.is_struct(arrow) and arrow.num_fields:
         members = tuple(field(arrow.field(i).name, arrow.field(i)) for i in range(arrow.num_fields))
-        if any(not m.name for m in members) or len({m.name for m in members}) != len(members):
-            raise InvalidInput(f"{where}: struct field names must be unique and not empty")
+        if any(not m.name for m in members) or _names_clash(members):
+            raise InvalidInput(
+                f"{where}: struct field names must not be empty, and differ by more than case"
+            )
         return ColumnType("struct", children=members)
     raise InvalidInput(
         f"{where}: Arrow type {arrow} is not supported. Supported: bool, int8 to int64, uint8 to "

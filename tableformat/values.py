@@ -7,21 +7,21 @@ every value that could be touched by this stands as a string, decoded by the col
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import re
+import reprlib
 from typing import Final
 
 from strandline.tableformat.errors import CorruptTable
-from strandline.tableformat.types import ColumnType, Domain
+from strandline.tableformat.types import INTEGER_RANGES, ColumnType, Domain
 
 Value = int | float | str | bytes
 """A value in its stats domain: see `types.Domain`."""
 
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
-_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,39})")
-_FLOAT: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,4})?")
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,39}")
+_FLOAT: Final = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?")
 
 
 def encode(kind: ColumnType, value: Value) -> str:
@@ -46,17 +46,30 @@ def decode(kind: ColumnType, text: object, where: str) -> Value:
     if domain is Domain.INT:
         if not _INTEGER.fullmatch(text):
             raise CorruptTable(f"{where}: {text[:60]!r} is not an integer")
-        return int(text)
+        value = int(text)
+        low, high = _int_range(kind)
+        if not low <= value <= high:
+            raise CorruptTable(f"{where}: {value} is outside {low} to {high}, so it is no {kind}")
+        return value
     if domain is Domain.FLOAT:
         return decode_float(text, where)
     if domain is Domain.BYTES:
         try:
             return base64.b64decode(text, validate=True)
-        except binascii.Error:
+        except ValueError:  # binascii's own, or characters outside ASCII
             raise CorruptTable(f"{where}: {text[:60]!r} is not base64") from None
     if domain is Domain.TEXT:
         return text
     raise CorruptTable(f"{where}: a {kind} column has no single values")
+
+
+def _int_range(kind: ColumnType) -> tuple[int, int]:
+    if kind.name == "bool":
+        return 0, 1
+    if kind.name == "decimal":
+        return 1 - 10**kind.precision, 10**kind.precision - 1
+    stored_as = {"date": "int32", "timestamp": "int64", "timestamptz": "int64"}
+    return INTEGER_RANGES[stored_as.get(kind.name, kind.name)]
 
 
 def encode_float(value: float) -> str:
@@ -76,13 +89,16 @@ def decode_float(text: str, where: str) -> float:
         return math.inf if text == "Infinity" else -math.inf
     if not _FLOAT.fullmatch(text):
         raise CorruptTable(f"{where}: {text[:60]!r} is not a float")
-    return float(text)
+    value = float(text)
+    if math.isinf(value):
+        raise CorruptTable(f"{where}: {text[:60]!r} is beyond the largest float")
+    return value
 
 
 def decode_int64(text: object, where: str, *, least: int = 0) -> int:
     """A 64-bit integer field; `least` is 0 for the counts, times and versions we store."""
     if not isinstance(text, str) or not _INTEGER.fullmatch(text):
-        raise CorruptTable(f"{where}: expected an integer in a string, found {str(text)[:60]!r}")
+        raise CorruptTable(f"{where}: expected an integer in a string, found {reprlib.repr(text)}")
     value = int(text)
     if not least <= value <= INT64_MAX:
         raise CorruptTable(f"{where}: {value} is outside {least} to 2^63-1")
