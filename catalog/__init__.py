@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Versions of a table: finding, reading and committing them."""

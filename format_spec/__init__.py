@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""JSON Schemas, golden tables and conformance cases of the format."""

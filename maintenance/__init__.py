@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Care for a table: checks and repairs, above readers and writers."""

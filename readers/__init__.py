@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Data files into rows."""

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Spark reads Strandline tables."""

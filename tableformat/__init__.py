@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The pure core: records, rules, planning, bytes to records and back."""

@@ -1,1 +1,1 @@
-"""The tests mirror the packages; this file keeps `tests/spark` from hiding `spark`."""
+"""Tests mirror the packages."""

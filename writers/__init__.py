@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Rows into data files."""

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The name under which Spark finds the Strandline data source."""

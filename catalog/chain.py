@@ -1,0 +1,205 @@
+"""The chain of manifests in a store: finding its head, reading a version, keeping up.
+
+A manifest never changes once it exists, so knowing the head means knowing that the next version
+does not exist yet. That is one small request, and it is what a warm reader or writer asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from strandline.catalog.runtime import REAL
+from strandline.tableformat import codec, manifest, paths
+from strandline.tableformat.errors import (
+    CorruptTable,
+    ObjectMissing,
+    StoreBusy,
+    TableNotFound,
+    VersionNotFound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from strandline.catalog.runtime import Runtime
+    from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.storage import Storage
+
+MANIFEST_MIN_AGE_MS: Final = 3_600_000
+"""No manifest younger than this is ever removed (SPEC.md, removing old versions)."""
+TRUST_MS: Final = MANIFEST_MIN_AGE_MS // 4
+"""How long a confirmed head may be followed by asking for the next version alone."""
+_READS_BEFORE_LISTING: Final = 3
+_HEAD_ATTEMPTS: Final = 5
+_BUSY_ATTEMPTS: Final = 6
+_BUSY_PAUSE_S: Final = 0.02
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A manifest with the checksum of its bytes."""
+
+    manifest: Manifest
+    xxh64: str
+    confirmed_ms: int
+    """The store's time when this was known to be the head."""
+
+
+class Chain:
+    """The versions of one table."""
+
+    def __init__(self, storage: Storage, runtime: Runtime = REAL) -> None:
+        self.storage = storage
+        self.runtime = runtime
+
+    def load(self, version: int) -> Snapshot:
+        """Read one version; `ObjectMissing` if it is not there."""
+        data = self._patiently(lambda: self.storage.read(paths.manifest_path(version)))
+        where = f"manifest {version} of {self.storage.url}"
+        decoded = manifest.from_json(codec.decode_document(data, where), version)
+        return Snapshot(decoded, codec.checksum(data), self.storage.clock_ms())
+
+    def find_head(self) -> Snapshot:
+        """Find the newest version by listing: two requests."""
+        for _ in range(_HEAD_ATTEMPTS):
+            version = self._newest_name()
+            if version is None:
+                raise TableNotFound(
+                    f"there is no Strandline table at {self.storage.url}. Check the URL, or create "
+                    "one with strandline.create_table."
+                )
+            try:
+                return self.load(version)
+            except ObjectMissing:
+                # Vacuumed between the two requests: there is a newer one by now.
+                continue
+        raise CorruptTable(f"{self.storage.url} lists a manifest that cannot be read")
+
+    def _newest_name(self) -> int | None:
+        after = ""
+        while name := self._first_name(paths.MANIFESTS, after):
+            version = paths.manifest_version(name)
+            if version is not None:
+                return version
+            after = name
+        return None
+
+    def _first_name(self, folder: str, after: str) -> str | None:
+        names = self._patiently(lambda: self.storage.list(folder, start_after=after, limit=1))
+        return names[0] if names else None
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while the store is busy: reading twice is always safe."""
+        for attempt in range(_BUSY_ATTEMPTS):
+            try:
+                return ask()
+            except StoreBusy:
+                self.runtime.sleep(_BUSY_PAUSE_S * 2**attempt * (0.5 + self.runtime.fraction()))
+        return ask()
+
+    def refresh(self, known: Snapshot) -> Snapshot:
+        """The head, given a version that was the head once: one request if it still is.
+
+        The shortcut is safe only while no manifest newer than `known` can have been removed. After
+        that the chain may have a gap behind `known`, and the head is found by listing.
+        """
+        head, reads = known, 0
+        while True:
+            if reads == _READS_BEFORE_LISTING:
+                newest = self._gallop(head) if self.storage.is_local else None
+                head = self.find_head() if newest is None else newest
+                break
+            try:
+                head = self.load(head.manifest.version + 1)
+                reads += 1
+            except ObjectMissing:
+                now = self.storage.clock_ms()
+                if now - known.confirmed_ms > TRUST_MS or now < known.confirmed_ms:
+                    head = self.find_head()
+                else:
+                    head = replace(head, confirmed_ms=now)
+                break
+        if head.manifest.table_uuid != known.manifest.table_uuid:
+            raise CorruptTable(
+                f"{self.storage.url} holds another table than before (its uuid has changed). "
+                "Open the table again."
+            )
+        return head
+
+    def _gallop(self, known: Snapshot) -> Snapshot | None:
+        """Where asking is cheap: double the step while versions exist, then halve it."""
+        if self.storage.clock_ms() - known.confirmed_ms > TRUST_MS:
+            return None
+        low, step = known.manifest.version, 1
+        while self._exists(low + step):
+            low += step
+            step *= 2
+        while step > 1:
+            step //= 2
+            if self._exists(low + step):
+                low += step
+        return self.load(low) if low != known.manifest.version else known
+
+    def _exists(self, version: int) -> bool:
+        try:
+            self._patiently(lambda: self.storage.size(paths.manifest_path(version)))
+        except ObjectMissing:
+            return False
+        return True
+
+    def largest_gc_marker(self) -> int:
+        """Versions below this one may be gone; 0 if nothing was ever removed."""
+        after = ""
+        while name := self._first_name(paths.GC_MARKERS, after):
+            version = paths.gc_marker_version(name)
+            if version is not None:
+                return version
+            after = name
+        return 0
+
+    def at_version(self, version: int, head: Snapshot) -> Snapshot:
+        """A version that readers may see, for time travel."""
+        if version == head.manifest.version:
+            return head
+        if not 1 <= version < head.manifest.version:
+            raise VersionNotFound(
+                f"{self.storage.url} has versions up to {head.manifest.version}, not {version}"
+            )
+        try:
+            found = self.load(version)
+        except ObjectMissing:
+            found = None
+        # A name below the marker may be a stalled writer's, created after the version was removed.
+        if found is None or version < self.largest_gc_marker():
+            raise VersionNotFound(
+                f"{self.storage.url} no longer keeps version {version}; its head is "
+                f"{head.manifest.version}"
+            )
+        if found.manifest.table_uuid != head.manifest.table_uuid:
+            raise CorruptTable(f"version {version} of {self.storage.url} is of another table")
+        return found
+
+    def as_of(self, timestamp_ms: int, head: Snapshot) -> Snapshot:
+        """The version that was the head at this time: by recent history, else by halving."""
+        if head.manifest.commit.committed_at <= timestamp_ms:
+            return head
+        for record in head.manifest.history:
+            if record.committed_at <= timestamp_ms:
+                return self.at_version(record.version, head)
+        marker = max(1, self.largest_gc_marker())
+        low, high = marker - 1, head.manifest.history[-1].version
+        found: Snapshot | None = None
+        while high - low > 1:
+            middle = (low + high) // 2
+            snapshot = self.at_version(middle, head)
+            if snapshot.manifest.commit.committed_at <= timestamp_ms:
+                found, low = snapshot, middle
+            else:
+                high = middle
+        if found is None:
+            raise VersionNotFound(
+                f"{self.storage.url} keeps no version as old as {timestamp_ms} ms"
+            )
+        return found

@@ -1,0 +1,61 @@
+"""A file of which only some ranges are in memory; asking for any other byte is an error."""
+
+from __future__ import annotations
+
+import bisect
+import io
+
+from strandline.tableformat.errors import CorruptTable
+
+
+class SparseFile(io.RawIOBase):
+    """What pyarrow sees of a segment: the ranges that were fetched, at their true places."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+        self._starts: list[int] = []
+        self._blobs: list[bytes] = []
+        self._position = 0
+
+    def fill(self, start: int, data: bytes) -> None:
+        """Put fetched bytes at their place."""
+        at = bisect.bisect_left(self._starts, start)
+        self._starts.insert(at, start)
+        self._blobs.insert(at, data)
+
+    def bytes_at(self, start: int, length: int) -> bytes:
+        """A range that must lie inside one fetched range."""
+        at = bisect.bisect_right(self._starts, start) - 1
+        if at >= 0:
+            offset = start - self._starts[at]
+            blob = self._blobs[at]
+            if offset + length <= len(blob):
+                return (
+                    blob if offset == 0 and length == len(blob) else blob[offset : offset + length]
+                )
+        raise CorruptTable("a data file's footer points at bytes outside its column chunks")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        length = self._size - self._position if size < 0 else size
+        length = max(0, min(length, self._size - self._position))
+        data = self.bytes_at(self._position, length) if length else b""
+        self._position += length
+        return data

@@ -1,0 +1,150 @@
+"""Creating and opening tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from strandline.catalog.chain import Chain
+from strandline.catalog.commit import create
+from strandline.catalog.runtime import REAL
+from strandline.table import Table
+from strandline.tableformat.config import make_config
+from strandline.tableformat.errors import InvalidInput, TableExists, TableNotFound
+from strandline.tableformat.manifest import CommitRecord, Manifest
+from strandline.tableformat.schema import schema_from
+from strandline.tableformat.storage import open_storage
+from strandline.tableformat.stores.probe import probe_once_per_process
+from strandline.tableformat.values import INT64_MAX
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from strandline.catalog.runtime import Runtime
+    from strandline.tableformat.storage import Storage
+
+
+def create_table(
+    url: str | os.PathLike[str],
+    schema: Any,
+    *,
+    time_column: str | None = None,
+    ttl: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    exist_ok: bool = False,
+    **config: Any,
+) -> Table:
+    """Create a table and give a handle to it.
+
+    `schema`: an Arrow schema, or a dict of names to types such as `{"ts": "timestamptz"}`.
+    `time_column`: where a row's time comes from; without one, it is the time of arrival.
+    `ttl`: how long rows live (`"7d"`, `"12h"`); it decides the length of time windows.
+    `exist_ok`: open the table if there is one already. Further `config`: timestamping, uncapped,
+    order, stats_columns, row_group_rows, writer_retention.
+    """
+    storage = open_storage(url, storage_options)
+    return create_in(storage, schema, exist_ok=exist_ok, time_column=time_column, ttl=ttl, **config)
+
+
+def create_in(
+    storage: Storage,
+    schema: Any,
+    *,
+    exist_ok: bool = False,
+    runtime: Runtime = REAL,
+    **config: Any,
+) -> Table:
+    """Create a table in a storage that is open already."""
+    columns = schema_from(schema)
+    try:
+        settings = make_config(columns, **config)
+    except TypeError as error:
+        raise InvalidInput(f"unknown table option: {error}") from None
+    chain = Chain(storage, runtime)
+    try:
+        existing = chain.find_head()
+    except TableNotFound:
+        pass
+    else:
+        if exist_ok:
+            return Table(chain, existing)
+        raise TableExists(
+            f"there is a Strandline table at {storage.url} already; nothing was changed. Open it "
+            "with strandline.open_table, or pass exist_ok=True."
+        )
+    probe_once_per_process(storage)
+    commit_id = runtime.random_hex(16)
+    record = CommitRecord(
+        version=1, commit_id=commit_id, committed_at=runtime.now_ms(), operation="create"
+    )
+    first = Manifest(
+        table_uuid=runtime.random_hex(16),
+        version=1,
+        parent_xxh64=None,
+        commit=record,
+        schema=columns,
+        next_column_id=len(columns.columns) + 1,
+        config=settings,
+        history=(record,),
+    )
+    try:
+        return Table(chain, create(chain, first, commit_id))
+    except TableExists:
+        if not exist_ok:
+            raise
+        return Table(chain, chain.find_head())
+
+
+def open_table(
+    url: str | os.PathLike[str],
+    version: int | None = None,
+    as_of: datetime | str | int | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Open a table: live, or pinned to a `version`, or to the one that was newest `as_of` a time.
+
+    `as_of`: a datetime, ISO text, or milliseconds since 1970; without a zone it is UTC.
+    """
+    return open_in(open_storage(url, storage_options), version, as_of)
+
+
+def open_in(
+    storage: Storage,
+    version: int | None = None,
+    as_of: datetime | str | int | None = None,
+    *,
+    runtime: Runtime = REAL,
+) -> Table:
+    """Open a table in a storage that is open already."""
+    if version is not None and as_of is not None:
+        raise InvalidInput("give version or as_of, not both")
+    if version is not None and type(version) is not int:
+        raise InvalidInput(f"version must be an integer, not {version!r}")
+    moment = None if as_of is None else _milliseconds(as_of)
+    chain = Chain(storage, runtime)
+    head = chain.find_head()
+    if version is not None:
+        return Table(chain, head, pinned=chain.at_version(version, head))
+    if moment is not None:
+        return Table(chain, head, pinned=chain.as_of(moment, head))
+    return Table(chain, head)
+
+
+def _milliseconds(given: object) -> int:
+    if type(given) is int and 0 <= given <= INT64_MAX:
+        return given
+    moment = given
+    if isinstance(given, str):
+        try:
+            moment = datetime.fromisoformat(given)
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime):
+        raise InvalidInput(
+            f"as_of must be a datetime, ISO text such as '2026-01-31T12:00:00+00:00', or "
+            f"milliseconds since 1970, not {given!r}"
+        )
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int((zoned - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)

@@ -1,0 +1,352 @@
+"""The table: what users hold in their hands."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from strandline.catalog.commit import MetadataChange, commit
+from strandline.catalog.tidy import tidy
+from strandline.readers.planner import plan_scan
+from strandline.readers.scan import Request, Scan
+from strandline.tableformat import rolling, types
+from strandline.tableformat import schema as schemas
+from strandline.tableformat.actions import (
+    MAX_FENCE_BYTES,
+    MAX_WRITER_ID_BYTES,
+    EvolveSchema,
+    ExternalKey,
+    SetFence,
+)
+from strandline.tableformat.errors import InvalidInput, ReadOnlyTable
+from strandline.tableformat.stores.probe import probe_once_per_process
+from strandline.tableformat.values import INT64_MAX
+from strandline.writers.append import AppendChange, Conditions, check_size
+from strandline.writers.ingest import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from strandline.catalog.chain import Chain, Snapshot
+    from strandline.catalog.commit import Change, Committed
+    from strandline.tableformat.config import Config
+    from strandline.tableformat.expressions import Expression
+    from strandline.tableformat.manifest import CommitRecord
+
+MAX_PROPERTIES_BYTES: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What an append was given: its version and the sequence numbers of its rows."""
+
+    version: int
+    first_seq: int
+    last_seq: int
+    rows: int
+    duplicate: bool = False
+    """True if the batch was in the table already and nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where the next row goes."""
+
+    next_seq: int
+    last_ts: int
+    """`_ts` of the newest row in milliseconds; 0 in an empty table."""
+    version: int
+
+
+class Table:
+    """A table at a URL. Live unless opened at a version; safe to share between threads."""
+
+    def __init__(self, chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> None:
+        self._chain = chain
+        self._head = head
+        self._pinned = pinned
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        kind = f" at version {self._pinned.manifest.version}" if self._pinned else ""
+        return f"<strandline.Table {self.url}{kind}>"
+
+    # --- what it is ---
+
+    @property
+    def url(self) -> str:
+        """Where the table lies."""
+        return self._chain.storage.url
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self._pinned or self._head
+
+    @property
+    def version(self) -> int:
+        """The version this handle has seen last."""
+        return self._snapshot.manifest.version
+
+    @property
+    def uuid(self) -> str:
+        """The table's identity, given when it was created."""
+        return self._snapshot.manifest.table_uuid
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as scans return them."""
+        return self._snapshot.manifest.schema.arrow
+
+    @property
+    def config(self) -> Config:
+        """How the table stamps, orders and keeps its rows."""
+        return self._snapshot.manifest.config
+
+    def refresh(self) -> Table:
+        """Look for a newer version; every scan does this by itself."""
+        if self._pinned is None:
+            self._see(self._chain.refresh(self._head))
+        return self
+
+    def _latest(self) -> Snapshot:
+        self.refresh()
+        return self._snapshot
+
+    def _see(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            if snapshot.manifest.version >= self._head.manifest.version:
+                self._head = snapshot
+
+    # --- reading ---
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | Expression | None = None,  # noqa: A002 - the word users expect
+        *,
+        start_seq: int | None = None,
+        end_seq: int | None = None,
+        start_ts: int | None = None,
+        end_ts: int | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Rows in the order of their sequence numbers, from the version that is newest now.
+
+        `columns` may name `_seq`, `_ts` and `_window` too. `filter` is text such as
+        `"country = 'US' AND amount > 10"` or an expression made with `strandline.col`.
+        `start_seq`, `start_ts` (ms) and `end_ts` are inclusive, `end_seq` is exclusive.
+        """
+        request = Request(
+            columns=columns,
+            filter=filter,
+            start_seq=start_seq,
+            end_seq=end_seq,
+            start_ts=start_ts,
+            end_ts=end_ts,
+            limit=limit,
+        )
+        manifest, head = self._latest().manifest, self._head.manifest
+        return Scan(
+            self._chain.storage,
+            manifest,
+            request,
+            # What has expired stays hidden, also when an older version is read.
+            floor_ts=max(manifest.floor_ts, head.floor_ts),
+            trim_seq=max(manifest.trim_seq, head.trim_seq),
+        )
+
+    def tail(self) -> Tail:
+        """The next sequence number and the newest timestamp: one small read."""
+        manifest = self._latest().manifest
+        return Tail(manifest.next_seq, manifest.last_ts, manifest.version)
+
+    def history(self, limit: int | None = None) -> list[CommitRecord]:
+        """Commits, newest first, as far back as versions are kept."""
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        snapshot = self._latest()
+        oldest = max(1, self._chain.largest_gc_marker())
+        records: list[CommitRecord] = []
+        while True:
+            records += [r for r in snapshot.manifest.history if r.version >= oldest]
+            if not records or records[-1].version <= oldest:
+                break
+            if limit is not None and len(records) >= limit:
+                break
+            snapshot = self._chain.at_version(records[-1].version - 1, self._head)
+        return records[:limit]
+
+    def files(self) -> pa.Table:
+        """Every data file of the version, one row each, in the order of sequence numbers."""
+        manifest = self._latest().manifest
+        segments = plan_scan(self._chain.storage, manifest, None).segments
+        names = ("path", "row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts")
+        rows: dict[str, list[Any]] = {name: [getattr(s, name) for s in segments] for name in names}
+        rows["window_start"] = [s.window.start_ms for s in segments]
+        rows["window_ms"] = [s.window.duration_ms for s in segments]
+        rows["shard"] = [s.shard for s in segments]
+        rows["schema_version"] = [s.schema_id for s in segments]
+        rows["created_at"] = [s.created_at for s in segments]
+        kinds = {"path": pa.string(), "shard": pa.int32(), "schema_version": pa.int32()}
+        return pa.table(
+            {name: pa.array(values, kinds.get(name, pa.int64())) for name, values in rows.items()}
+        )
+
+    # --- writing ---
+
+    def append(
+        self,
+        data: Any,
+        writer_id: str | None = None,
+        batch: int | None = None,
+        *,
+        fence: str | None = None,
+        match_seq: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Commit:
+        """Append rows in one commit; when it returns, they are durable, once and only once.
+
+        `data`: Arrow, pandas, Polars, a list of dicts, or anything with an Arrow C stream. With
+        `writer_id` and a growing `batch` number, sending a batch again is safe: what is in the
+        table already returns its first result.
+        """
+        conditions = _conditions(writer_id, batch, fence, match_seq)
+        stored_properties = _properties(properties)
+        self._check_writable()
+        rows, schema = self._ingest(data)
+        manifest = self._head.manifest
+        if not rows.num_rows:
+            return Commit(manifest.version, manifest.next_seq, manifest.next_seq - 1, 0)
+        probe_once_per_process(self._chain.storage)
+        change = AppendChange(
+            self._chain.storage,
+            self._chain.runtime,
+            manifest,
+            rows=rows,
+            schema=schema,
+            conditions=conditions,
+        )
+        before = len(manifest.segments)
+        done = self._commit(change, "append", stored_properties)
+        if done.earlier is not None:
+            first = done.earlier.first_seq
+            last = first + done.earlier.rows - 1
+            return Commit(done.earlier.version, first, last, done.earlier.rows, duplicate=True)
+        made = done.snapshot.manifest
+        # The rows are safe. Housekeeping may take its time, and may fail.
+        if rolling.should_roll(min(before, len(made.segments) - 1), len(made.segments)):
+            self._see(tidy(self._chain, done.snapshot))
+        first = made.next_seq - rows.num_rows
+        return Commit(made.version, first, made.next_seq - 1, rows.num_rows)
+
+    def _ingest(self, data: Any) -> tuple[pa.Table, schemas.Schema]:
+        schema = self._head.manifest.schema
+        try:
+            rows = to_arrow(data, schema)
+        except InvalidInput:
+            # The column may have been added by somebody else since this handle looked.
+            if self._latest().manifest.schema.id == schema.id or not _repeatable(data):
+                raise
+            schema = self._head.manifest.schema
+            rows = to_arrow(data, schema)
+        check_size(rows)
+        return rows, schema
+
+    def evolve(
+        self,
+        *,
+        add: object = None,
+        rename: Mapping[str, str] | None = None,
+        drop: Iterable[str] = (),
+        widen: Mapping[str, Any] | None = None,
+        reorder: Iterable[str] = (),
+        comments: Mapping[str, str | None] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> pa.Schema:
+        """Change the columns; no data file is touched. Gives the new schema.
+
+        `add`: a dict of names to types, or Arrow fields. `widen`: a dict of names to wider types.
+        `reorder`: names that come first, in this order. `defaults`: what later appends store
+        where the field is left out.
+        """
+        if isinstance(drop, str) or isinstance(reorder, str):
+            raise InvalidInput("drop and reorder are lists of names, not one string")
+        change = schemas.Evolution(
+            add=() if add is None else tuple(schemas.fields_from(add)),
+            rename=tuple((rename or {}).items()),
+            drop=tuple(drop),
+            widen=tuple((name, _column_type(name, kind)) for name, kind in (widen or {}).items()),
+            reorder=tuple(reorder),
+            comments=tuple((comments or {}).items()),
+            defaults=tuple((defaults or {}).items()),
+        )
+        if change == schemas.Evolution():
+            raise InvalidInput("evolve was asked to change nothing")
+        self._commit_metadata(MetadataChange((EvolveSchema(change),)), "evolve")
+        return self.schema
+
+    def fence(self, token: str | None) -> None:
+        """Let only appends with this token through from now on; None opens the table again."""
+        if token is not None and not (
+            isinstance(token, str) and 0 < len(token.encode()) <= MAX_FENCE_BYTES
+        ):
+            raise InvalidInput(f"a fencing token is text of 1 to {MAX_FENCE_BYTES} bytes")
+        self._commit_metadata(MetadataChange((SetFence(token),)), "fence")
+
+    def _commit_metadata(self, change: MetadataChange, operation: str) -> None:
+        self._check_writable()
+        probe_once_per_process(self._chain.storage)
+        self._commit(change, operation, ())
+
+    def _commit(
+        self, change: Change, operation: str, properties: tuple[tuple[str, str], ...]
+    ) -> Committed:
+        done = commit(self._chain, self._head, change, operation=operation, properties=properties)
+        self._see(done.snapshot)
+        return done
+
+    def _check_writable(self) -> None:
+        if self._pinned is not None:
+            raise ReadOnlyTable(
+                f"this handle reads version {self.version} and cannot write. Open the table "
+                "without version and as_of."
+            )
+
+
+def _repeatable(data: Any) -> bool:
+    """Whether the data can be looked at twice: a stream is used up by the first look."""
+    return not hasattr(data, "__next__") and not isinstance(data, pa.RecordBatchReader)
+
+
+def _conditions(writer_id: object, batch: object, fence: object, match_seq: object) -> Conditions:
+    if (writer_id is None) != (batch is None):
+        raise InvalidInput("writer_id and batch go together: give both, or neither")
+    key = None
+    if writer_id is not None:
+        if not isinstance(writer_id, str) or not 0 < len(writer_id.encode()) <= MAX_WRITER_ID_BYTES:
+            raise InvalidInput(f"writer_id must be text of 1 to {MAX_WRITER_ID_BYTES} bytes")
+        if type(batch) is not int or not 0 <= batch <= INT64_MAX:
+            raise InvalidInput(f"batch must be an integer of 0 or more, not {batch!r}")
+        key = ExternalKey(writer_id, batch)
+    if fence is not None and not isinstance(fence, str):
+        raise InvalidInput("fence must be text")
+    if match_seq is not None and (type(match_seq) is not int or match_seq < 0):
+        raise InvalidInput(f"match_seq must be an integer of 0 or more, not {match_seq!r}")
+    return Conditions(key=key, fence=fence, match_seq=match_seq)
+
+
+def _properties(given: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    pairs = tuple((given or {}).items())
+    if any(not isinstance(key, str) or not isinstance(value, str) for key, value in pairs):
+        raise InvalidInput("properties map text to text")
+    if sum(len(key.encode()) + len(value.encode()) for key, value in pairs) > MAX_PROPERTIES_BYTES:
+        raise InvalidInput(f"properties may take {MAX_PROPERTIES_BYTES} bytes in all")
+    return pairs
+
+
+def _column_type(name: str, kind: Any) -> types.ColumnType:
+    (field,) = schemas.fields_from({name: kind})
+    return types.from_arrow(field.type, f"column {name!r}")

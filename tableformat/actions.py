@@ -1,0 +1,396 @@
+"""Changes to a table as small typed values, and the pure function that applies them.
+
+A commit is a list of actions. After a lost race the same actions are applied to the newer
+manifest, so an action says what it wants ("these files, behind the tail") and never what the
+result is ("version 12, sequence 4000"). `apply` either gives the next manifest, or the result the
+same batch was given earlier, or an error after which nothing has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from strandline.tableformat import paths
+from strandline.tableformat import schema as schemas
+from strandline.tableformat.config import MAX_STATS_COLUMNS
+from strandline.tableformat.errors import (
+    CommitConflict,
+    Fenced,
+    InvalidInput,
+    SeqMismatch,
+    StrandlineError,
+    WriterPositionConflict,
+    WriterPositionLost,
+)
+from strandline.tableformat.manifest import (
+    EXTERNAL,
+    HISTORY_LENGTH,
+    WAL,
+    CommitRecord,
+    DocumentRef,
+    Manifest,
+    Position,
+)
+from strandline.tableformat.segments import OFFSET, PageRef, SegmentEntry, WindowEntry
+from strandline.tableformat.values import INT64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from strandline.tableformat.windows import Window
+
+MAX_FENCE_BYTES: Final = 128
+MAX_WRITER_ID_BYTES: Final = 256
+
+
+class MustRewrite(StrandlineError):
+    """The files of an append no longer fit the head; the writer has to make them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalKey:
+    """A batch number that the caller counts; a number that is not new was committed before."""
+
+    writer_id: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class WalKey:
+    """A run of write-ahead-log records, which must follow the stored position without a gap."""
+
+    writer_id: str
+    incarnation: str
+    first_record: int
+    last_record: int
+
+
+BatchKey = ExternalKey | WalKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddSegments:
+    """Rows behind the tail."""
+
+    segments: tuple[SegmentEntry, ...]
+    """With sequence numbers counted from the batch's own beginning."""
+    rows: int
+    last_ts: int
+    key: BatchKey | None = None
+    fence: str | None = None
+    match_seq: int | None = None
+    clamped_to: int | None = None
+    """The tail timestamp the rows were clamped to; None where the order is that of event time."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvolveSchema:
+    """A change of columns, worked out against the head's own schema."""
+
+    change: schemas.Evolution
+
+
+@dataclass(frozen=True, slots=True)
+class SetFence:
+    """From now on only writers with this token append; None opens the table again."""
+
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RollSegments:
+    """Inline segments of one window move into a page."""
+
+    window: Window
+    moved: tuple[str, ...]
+    page: PageRef
+
+
+@dataclass(frozen=True, slots=True)
+class MergePages:
+    """Small pages of one window become one."""
+
+    window: Window
+    merged: tuple[str, ...]
+    page: PageRef
+
+
+@dataclass(frozen=True, slots=True)
+class FoldWindows:
+    """Cold windows move into a window page, which may take the place of smaller ones."""
+
+    folded: tuple[WindowEntry, ...]
+    merged: tuple[str, ...]
+    page: PageRef
+
+
+@dataclass(frozen=True, slots=True)
+class FoldPositions:
+    """Cold writer positions move into a page behind the others, or all pages become one.
+
+    A later page wins over an earlier one, and the manifest wins over all pages.
+    """
+
+    folded: Mapping[str, Position]
+    merged: tuple[str, ...]
+    page: DocumentRef | None
+    """None when a merge left nothing: every position in the pages was idle for too long."""
+
+
+Action = (
+    AddSegments | EvolveSchema | SetFence | RollSegments | MergePages | FoldWindows | FoldPositions
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """Who commits, when, and as what. The id tells our own commit from another's."""
+
+    commit_id: str
+    now_ms: int
+    operation: str
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyCommitted:
+    """The batch is in the table: the result it was given then."""
+
+    position: Position
+
+
+def apply(
+    head: Manifest,
+    head_xxh64: str,
+    actions: Sequence[Action],
+    stamp: Stamp,
+    cold_positions: Mapping[str, Position],
+) -> Manifest | AlreadyCommitted:
+    """The manifest after `head`. `cold_positions` holds what position pages say of our writers.
+
+    The checks of an append stand in a fixed order (SPEC.md, committing): a known batch answers
+    before any condition can fail it, because its first attempt may be what changed the condition.
+    """
+    for action in actions:
+        if isinstance(action, AddSegments) and action.key is not None:
+            known = _settle_key(action.key, head.positions, cold_positions)
+            if known is not None:
+                return AlreadyCommitted(known)
+    version = head.version + 1
+    committed_at = max(stamp.now_ms, head.commit.committed_at + 1)
+    draft = replace(head, version=version, parent_xxh64=head_xxh64, removed_files=())
+    for action in actions:
+        draft = _apply_one(draft, action, committed_at)
+    record = CommitRecord(
+        version=version,
+        commit_id=stamp.commit_id,
+        committed_at=committed_at,
+        operation=stamp.operation,
+        rows=draft.next_seq - head.next_seq,
+        first_seq=head.next_seq if draft.next_seq > head.next_seq else None,
+        properties=stamp.properties,
+    )
+    return replace(draft, commit=record, history=(record, *head.history[: HISTORY_LENGTH - 1]))
+
+
+def _apply_one(draft: Manifest, action: Action, committed_at: int) -> Manifest:
+    if isinstance(action, AddSegments):
+        return _add_segments(draft, action, committed_at)
+    if isinstance(action, EvolveSchema):
+        return _evolve(draft, action)
+    if isinstance(action, SetFence):
+        return replace(draft, fence=action.token)
+    if isinstance(action, RollSegments):
+        return _roll(draft, action)
+    if isinstance(action, MergePages):
+        return _merge(draft, action)
+    if isinstance(action, FoldWindows):
+        return _fold_windows(draft, action)
+    return _fold_positions(draft, action)
+
+
+# --- appends -----------------------------------------------------------------------------------
+
+
+def _settle_key(
+    key: BatchKey, hot: Mapping[str, Position], cold: Mapping[str, Position]
+) -> Position | None:
+    """The position that covers this batch already; None if the batch is the next one."""
+    stored = hot.get(key.writer_id) or cold.get(key.writer_id)
+    if isinstance(key, ExternalKey):
+        if stored is not None and stored.kind != EXTERNAL:
+            raise CommitConflict(
+                f"writer id {key.writer_id!r} belongs to a write-ahead-log writer. Nothing was "
+                "changed. Use another writer_id for numbered batches."
+            )
+        return stored if stored is not None and key.number <= stored.number else None
+    if stored is None or stored.incarnation != key.incarnation:
+        if key.first_record != 1:
+            raise WriterPositionLost(key.writer_id, key.first_record)
+        return None
+    if key.last_record <= stored.number:
+        return stored
+    if key.first_record != stored.number + 1:
+        raise WriterPositionConflict(
+            key.writer_id, stored.number, key.first_record, key.last_record
+        )
+    return None
+
+
+def _add_segments(draft: Manifest, action: AddSegments, committed_at: int) -> Manifest:
+    if draft.fence is not None and action.fence != draft.fence:
+        raise Fenced
+    if draft.fence is None and action.fence is not None:
+        raise CommitConflict(
+            "a fencing token was given, but the table carries none. Nothing was changed. Set it "
+            "with fence(token) first."
+        )
+    first_seq = draft.next_seq
+    if action.match_seq is not None and action.match_seq != first_seq:
+        raise SeqMismatch(action.match_seq, first_seq)
+    if action.clamped_to is not None and action.clamped_to < draft.last_ts:
+        raise MustRewrite("the head's newest timestamp has moved past the one rows were raised to")
+    if first_seq + action.rows > INT64_MAX - 1:
+        raise InvalidInput("the table has used up its sequence numbers")
+    placed = []
+    for entry in action.segments:
+        if paths.parse_segment_path(entry.path).base_version < draft.files_floor:
+            raise MustRewrite("vacuum may have removed the files of this append")
+        placed.append(
+            replace(
+                entry,
+                min_seq=entry.min_seq + first_seq,
+                max_seq=entry.max_seq + first_seq,
+                seq_base=first_seq if entry.rows_are == OFFSET else 0,
+                created_at=committed_at,
+            )
+        )
+    positions = draft.positions
+    if action.key is not None:
+        position = _position(action.key, draft.version, first_seq, action.rows, committed_at)
+        positions = {**positions, action.key.writer_id: position}
+    return replace(
+        draft,
+        next_seq=first_seq + action.rows,
+        last_ts=action.last_ts if action.rows else draft.last_ts,
+        positions=positions,
+        segments=draft.segments + tuple(replace(e, encoded=e.to_json()) for e in placed),
+    )
+
+
+def _position(key: BatchKey, version: int, first_seq: int, rows: int, at: int) -> Position:
+    is_wal = isinstance(key, WalKey)
+    return Position(
+        kind=WAL if is_wal else EXTERNAL,
+        number=key.last_record if isinstance(key, WalKey) else key.number,
+        incarnation=key.incarnation if isinstance(key, WalKey) else None,
+        version=version,
+        first_seq=first_seq,
+        rows=rows,
+        committed_at=at,
+    )
+
+
+def _evolve(draft: Manifest, action: EvolveSchema) -> Manifest:
+    time_column = draft.config.time_column
+    protected = {} if time_column is None else {time_column: "it is the table's time column"}
+    evolved = schemas.evolve(
+        draft.schema, action.change, next_column_id=draft.next_column_id, protected_ids=protected
+    )
+    kept = tuple(i for i in draft.config.stats_columns if i in evolved.by_id)
+    return replace(
+        draft,
+        schema=evolved,
+        next_column_id=max(draft.next_column_id, max(evolved.by_id) + 1),
+        config=replace(draft.config, stats_columns=_with_new_columns(kept, draft, evolved)),
+    )
+
+
+def _with_new_columns(
+    kept: tuple[int, ...], draft: Manifest, evolved: schemas.Schema
+) -> tuple[int, ...]:
+    """New columns get stats while there is room, as they would have had from the beginning."""
+    from_start = [
+        c.id for c in evolved.columns if c.id >= draft.next_column_id and c.type.domain is not None
+    ]
+    return (kept + tuple(from_start))[: max(MAX_STATS_COLUMNS, len(kept))]
+
+
+# --- metadata that moves -----------------------------------------------------------------------
+
+
+def _gone(what: str) -> CommitConflict:
+    return CommitConflict(f"{what} changed while it was being rewritten; nothing was changed")
+
+
+def _roll(draft: Manifest, action: RollSegments) -> Manifest:
+    moved = set(action.moved)
+    kept = tuple(entry for entry in draft.segments if entry.path not in moved)
+    if len(draft.segments) - len(kept) != len(moved):
+        raise _gone("the list of newest segments")
+    windows = list(draft.windows)
+    for index, entry in enumerate(windows):
+        if entry.window == action.window:
+            windows[index] = WindowEntry(window=entry.window, pages=(*entry.pages, action.page))
+            break
+    else:
+        windows.append(WindowEntry(window=action.window, pages=(action.page,)))
+    return replace(draft, segments=kept, windows=_encoded(windows))
+
+
+def _merge(draft: Manifest, action: MergePages) -> Manifest:
+    merged = set(action.merged)
+    windows = list(draft.windows)
+    for index, entry in enumerate(windows):
+        if entry.window == action.window:
+            kept = [page for page in entry.pages if page.path not in merged]
+            if len(entry.pages) - len(kept) != len(merged):
+                break
+            pages = sorted([*kept, action.page], key=lambda page: page.min_seq)
+            windows[index] = WindowEntry(window=entry.window, pages=tuple(pages))
+            return replace(
+                draft,
+                windows=_encoded(windows),
+                removed_files=draft.removed_files + action.merged,
+            )
+    raise _gone("a window's list of pages")
+
+
+def _encoded(windows: Sequence[WindowEntry]) -> tuple[WindowEntry, ...]:
+    """Encode once what every later commit would otherwise encode again."""
+    return tuple(w if w.encoded else replace(w, encoded=w.to_json()) for w in windows)
+
+
+def _fold_windows(draft: Manifest, action: FoldWindows) -> Manifest:
+    folded = {entry.window: entry.pages for entry in action.folded}
+    kept = tuple(e for e in draft.windows if folded.get(e.window) != e.pages)
+    if len(draft.windows) - len(kept) != len(folded):
+        raise _gone("the list of windows")
+    pages = tuple(page for page in draft.window_pages if page.path not in set(action.merged))
+    if len(draft.window_pages) - len(pages) != len(action.merged):
+        raise _gone("the list of window pages")
+    return replace(
+        draft,
+        windows=kept,
+        window_pages=(*pages, action.page),
+        removed_files=draft.removed_files + action.merged,
+    )
+
+
+def _fold_positions(draft: Manifest, action: FoldPositions) -> Manifest:
+    kept = {k: v for k, v in draft.positions.items() if action.folded.get(k) != v}
+    if len(draft.positions) - len(kept) != len(action.folded):
+        raise _gone("a writer's position")
+    pages = draft.position_pages
+    if action.merged:
+        # Only all pages together: leaving one out could bring an older position back.
+        if tuple(page.path for page in pages) != action.merged:
+            raise _gone("the list of position pages")
+        pages = ()
+    return replace(
+        draft,
+        positions=kept,
+        position_pages=pages if action.page is None else (*pages, action.page),
+        removed_files=draft.removed_files + action.merged,
+    )

@@ -1,0 +1,350 @@
+"""The root manifest: everything a reader must know of one table version, in one bounded object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from strandline.tableformat import config as configs
+from strandline.tableformat import schema as schemas
+from strandline.tableformat import segments
+from strandline.tableformat.errors import CorruptTable, UnsupportedFormat
+from strandline.tableformat.fields import Fields
+from strandline.tableformat.values import INT64_MAX
+
+FORMAT_NAME: Final = "strandline"
+FORMAT_VERSION: Final = 1
+READER_FEATURES: Final[frozenset[str]] = frozenset()
+"""Features a reader must understand, that this library does. Version 1 itself needs none."""
+WRITER_FEATURES: Final[frozenset[str]] = frozenset()
+HISTORY_LENGTH: Final = 32
+EXTERNAL: Final = "external"
+WAL: Final = "wal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord:
+    """One line of a table's history."""
+
+    version: int
+    commit_id: str
+    committed_at: int
+    operation: str
+    rows: int = 0
+    first_seq: int | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "version": str(self.version),
+            "commit_id": self.commit_id,
+            "committed_at": str(self.committed_at),
+            "operation": self.operation,
+            "rows": str(self.rows),
+        }
+        if self.first_seq is not None:
+            out["first_seq"] = str(self.first_seq)
+        if self.properties:
+            out["properties"] = dict(self.properties)
+        return out
+
+
+def record_from_json(value: Any) -> CommitRecord:
+    """Decode and check one line of history."""
+    fields = Fields(value, "history")
+    properties = fields.optional("properties") or {}
+    if not isinstance(properties, dict) or any(type(v) is not str for v in properties.values()):
+        raise CorruptTable("history.properties must map text to text")
+    return CommitRecord(
+        version=fields.int64("version", least=1),
+        commit_id=fields.identity("commit_id"),
+        committed_at=fields.int64("committed_at"),
+        operation=fields.text("operation"),
+        rows=fields.int64("rows"),
+        first_seq=None if fields.optional("first_seq") is None else fields.int64("first_seq"),
+        properties=tuple(properties.items()),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The last batch of one writer that is in the table, with the result it was given."""
+
+    kind: str
+    """EXTERNAL: the caller numbers its batches. WAL: a log's records, counted without gaps."""
+    number: int
+    """Last batch number, or last WAL record number."""
+    incarnation: str | None = None
+    """WAL only: which log the numbers belong to."""
+    version: int
+    first_seq: int
+    rows: int
+    committed_at: int
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "kind": self.kind,
+            "number": str(self.number),
+            "version": str(self.version),
+            "first_seq": str(self.first_seq),
+            "rows": str(self.rows),
+            "committed_at": str(self.committed_at),
+        }
+        if self.incarnation is not None:
+            out["incarnation"] = self.incarnation
+        return out
+
+
+def position_from_json(value: Any) -> Position:
+    """Decode and check a writer position."""
+    fields = Fields(value, "writer position")
+    kind = fields.choice("kind", (EXTERNAL, WAL))
+    return Position(
+        kind=kind,
+        number=fields.int64("number"),
+        incarnation=fields.identity("incarnation") if kind == WAL else None,
+        version=fields.int64("version", least=1),
+        first_seq=fields.int64("first_seq"),
+        rows=fields.int64("rows"),
+        committed_at=fields.int64("committed_at"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentRef:
+    """A page of writer positions: place, checksum, and the range of ids inside."""
+
+    path: str
+    object_bytes: int
+    xxh64: str
+    entries: int
+    min_id: str
+    max_id: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "object_bytes": str(self.object_bytes),
+            "xxh64": self.xxh64,
+            "entries": self.entries,
+            "min_id": self.min_id,
+            "max_id": self.max_id,
+        }
+
+
+def document_ref_from_json(value: Any) -> DocumentRef:
+    """Decode and check a reference to a page of writer positions."""
+    fields = Fields(value, "position page")
+    segments.paths.parse_page_path(value.get("path"), ".json.lz4")
+    return DocumentRef(
+        path=value["path"],
+        object_bytes=fields.int64("object_bytes", least=1),
+        xxh64=fields.checksum("xxh64"),
+        entries=fields.int32("entries", least=1),
+        min_id=fields.text("min_id"),
+        max_id=fields.text("max_id"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One version of a table. Immutable; `actions.apply` makes the next one."""
+
+    table_uuid: str
+    version: int
+    parent_xxh64: str | None
+    """Checksum of the parent's bytes; None for version 1."""
+    commit: CommitRecord
+    schema: schemas.Schema
+    next_column_id: int
+    config: configs.Config
+    next_seq: int = 0
+    last_ts: int = 0
+    """`_ts` of the newest row; 0 in an empty table."""
+    floor_ts: int = 0
+    trim_seq: int = 0
+    files_floor: int = 0
+    """Data files begun before this version are refused: vacuum may have removed them."""
+    fence: str | None = None
+    positions: dict[str, Position] = field(default_factory=dict)
+    position_pages: tuple[DocumentRef, ...] = ()
+    history: tuple[CommitRecord, ...] = ()
+    """The newest commits, newest first, this one included."""
+    windows: tuple[segments.WindowEntry, ...] = ()
+    window_pages: tuple[segments.PageRef, ...] = ()
+    segments: tuple[segments.SegmentEntry, ...] = ()
+    """The newest segments, in the order of their commits."""
+    removed_files: tuple[str, ...] = ()
+    """Files that the parent refers to and this version does not."""
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """The manifest as its JSON text (SPEC.md, root manifest)."""
+        document = {
+            **self.extra,
+            "format": FORMAT_NAME,
+            "format_version": FORMAT_VERSION,
+            "reader_features": list(self.reader_features),
+            "writer_features": list(self.writer_features),
+            "table_uuid": self.table_uuid,
+            "version": str(self.version),
+            "parent_xxh64": self.parent_xxh64,
+            "commit": self.commit.to_json(),
+            "schema": schemas.to_json(self.schema),
+            "next_column_id": self.next_column_id,
+            "config": self.config.to_json(),
+            "tail": {"next_seq": str(self.next_seq), "last_ts": str(self.last_ts)},
+            "floor_ts": str(self.floor_ts),
+            "trim_seq": str(self.trim_seq),
+            "files_floor": str(self.files_floor),
+            "fence": self.fence,
+            "positions": {key: p.to_json() for key, p in self.positions.items()},
+            "position_pages": [page.to_json() for page in self.position_pages],
+            "history": [record.to_json() for record in self.history],
+            "windows": [orjson.Fragment(window.to_json()) for window in self.windows],
+            "window_pages": [page.to_json() for page in self.window_pages],
+            "segments": [orjson.Fragment(entry.to_json()) for entry in self.segments],
+            "removed_files": list(self.removed_files),
+        }
+        return orjson.dumps(document)
+
+
+_FIELDS: Final = frozenset(
+    [
+        "format",
+        "format_version",
+        "reader_features",
+        "writer_features",
+        "table_uuid",
+        "version",
+        "parent_xxh64",
+        "commit",
+        "schema",
+        "next_column_id",
+        "config",
+        "tail",
+        "floor_ts",
+        "trim_seq",
+        "files_floor",
+        "fence",
+        "positions",
+        "position_pages",
+        "history",
+        "windows",
+        "window_pages",
+        "segments",
+        "removed_files",
+    ]
+)
+
+
+def check_readable(document: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Refuse a format version or a reader feature that is not known here, by its name.
+
+    This comes before any other check: a newer format may have changed everything else.
+    """
+    fields = Fields(document, "manifest")
+    if fields.optional("format") != FORMAT_NAME:
+        raise CorruptTable("manifest: this is not a Strandline manifest")
+    version = fields.int32("format_version")
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"the table has format version {version}, and this library reads version "
+            f"{FORMAT_VERSION}. Install a newer strandline."
+        )
+    needed, for_writing = (
+        tuple(fields.list(name)) for name in ("reader_features", "writer_features")
+    )
+    if any(type(feature) is not str for feature in needed + for_writing):
+        raise CorruptTable("manifest: feature names must be text")
+    unknown = sorted(set(needed) - READER_FEATURES)
+    if unknown:
+        raise UnsupportedFormat(
+            f"the table needs reader features that this library does not know: "
+            f"{', '.join(unknown)[:200]}. Install a newer strandline."
+        )
+    return needed, for_writing
+
+
+def check_writable(manifest: Manifest) -> None:
+    """Refuse to write a table with a writer feature that is not known here."""
+    unknown = sorted(set(manifest.writer_features) - WRITER_FEATURES)
+    if unknown:
+        raise UnsupportedFormat(
+            f"writing this table needs features that this library does not know: "
+            f"{', '.join(unknown)[:200]}. Nothing was changed. Install a newer strandline."
+        )
+
+
+def from_json(document: Any, version: int) -> Manifest:
+    """Decode and check a manifest that was found under the name of `version`."""
+    reader_features, writer_features = check_readable(document)
+    fields = Fields(document, "manifest")
+    if fields.int64("version", least=1) != version:
+        raise CorruptTable(
+            f"the manifest stored as version {version} says it is {document['version']!r}"
+        )
+    commit = record_from_json(fields.object("commit"))
+    if commit.version != version:
+        raise CorruptTable(f"manifest {version}: its commit record is of another version")
+    schema = schemas.from_json(fields.object("schema"))
+    tail = Fields(fields.object("tail"), "manifest.tail")
+    fence, removed = fields.optional("fence"), fields.list("removed_files")
+    if fence is not None and type(fence) is not str:
+        raise CorruptTable("manifest.fence must be text or null")
+    parent = fields.optional("parent_xxh64")
+    if (parent is None) != (version == 1):
+        raise CorruptTable("manifest.parent_xxh64 must be null in version 1, and only there")
+    manifest = Manifest(
+        table_uuid=fields.identity("table_uuid"),
+        version=version,
+        parent_xxh64=None if parent is None else fields.checksum("parent_xxh64"),
+        commit=commit,
+        schema=schema,
+        next_column_id=fields.int32("next_column_id", least=1),
+        config=configs.from_json(fields.object("config"), schema),
+        next_seq=tail.int64("next_seq"),
+        last_ts=tail.int64("last_ts"),
+        floor_ts=fields.int64("floor_ts"),
+        trim_seq=fields.int64("trim_seq"),
+        files_floor=fields.int64("files_floor"),
+        fence=fence,
+        positions={k: position_from_json(v) for k, v in fields.object("positions").items()},
+        position_pages=tuple(document_ref_from_json(p) for p in fields.list("position_pages")),
+        history=tuple(record_from_json(r) for r in fields.list("history")),
+        windows=tuple(segments.window_from_json(w) for w in fields.list("windows")),
+        window_pages=tuple(
+            segments.page_ref_from_json(p, ".json.lz4", "window page")
+            for p in fields.list("window_pages")
+        ),
+        segments=tuple(segments.segment_from_json(s) for s in fields.list("segments")),
+        removed_files=tuple(str(path) for path in removed),
+        reader_features=reader_features,
+        writer_features=writer_features,
+        extra={key: document[key] for key in document.keys() - _FIELDS},
+    )
+    _check_consistent(manifest)
+    return manifest
+
+
+def _check_consistent(manifest: Manifest) -> None:
+    """Rules between fields: what one of them says must not contradict another."""
+    next_seq = manifest.next_seq
+    refs = [page for window in manifest.windows for page in window.pages]
+    for part in (*manifest.segments, *refs, *manifest.window_pages):
+        if part.max_seq >= next_seq:
+            raise CorruptTable(
+                f"manifest {manifest.version}: {part.path} holds sequence number {part.max_seq}, "
+                f"but the table's next one is {next_seq}"
+            )
+    names = [entry.path for entry in (*manifest.segments, *refs, *manifest.window_pages)]
+    if len(set(names)) != len(names):
+        raise CorruptTable(f"manifest {manifest.version} refers to a file twice")
+    if max(manifest.schema.by_id) >= manifest.next_column_id:
+        raise CorruptTable(f"manifest {manifest.version}: next_column_id is in use")
+    if next_seq > INT64_MAX - 1 or manifest.trim_seq > next_seq:
+        raise CorruptTable(f"manifest {manifest.version}: the trim point is beyond the tail")

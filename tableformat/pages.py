@@ -1,0 +1,291 @@
+"""Segment pages: one Parquet row per segment, with typed stats in columns of their own.
+
+A page is read whole and checked against its reference, then only the columns that a filter needs
+are decoded, as numpy arrays. Full entries are made for the survivors alone, so the cost of
+planning grows with what is read, not with what exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.tableformat import paths, segments, stats
+from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.pruning import Bounds
+from strandline.tableformat.types import ColumnType, Domain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from strandline.tableformat.schema import Column, Schema
+    from strandline.tableformat.segments import PageRef, SegmentEntry
+
+MAX_PAGE_ENTRIES: Final = 32_768
+FIXED: Final = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("row_count", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("min_seq", pa.int64(), nullable=False),
+        pa.field("max_seq", pa.int64(), nullable=False),
+        pa.field("min_ts", pa.int64(), nullable=False),
+        pa.field("max_ts", pa.int64(), nullable=False),
+        pa.field("footer_bytes", pa.int32(), nullable=False),
+        pa.field("footer_xxh64", pa.string(), nullable=False),
+        pa.field("schema_version", pa.int32(), nullable=False),
+        pa.field("created_at", pa.int64(), nullable=False),
+        pa.field("seq_base", pa.int64()),
+        pa.field("ts_stored", pa.bool_(), nullable=False),
+    ]
+)
+"""`seq_base` is null in a segment whose rows are dense."""
+
+_BOUND_TYPES: Final[dict[Domain, pa.DataType]] = {
+    Domain.INT: pa.int64(),
+    Domain.FLOAT: pa.float64(),
+    Domain.TEXT: pa.string(),
+    Domain.BYTES: pa.binary(),
+}
+
+
+def bound_type(kind: ColumnType) -> pa.DataType:
+    """The Arrow type of a column's bounds: its stats domain, so that widening changes nothing."""
+    if kind.name == "decimal":
+        return pa.decimal128(38, 0)
+    assert kind.domain is not None
+    return _BOUND_TYPES[kind.domain]
+
+
+def stats_fields(column: Column) -> list[pa.Field]:
+    """The page's columns for the stats of one table column."""
+    bound = bound_type(column.type)
+    return [
+        pa.field(f"c{column.id}_min", bound),
+        pa.field(f"c{column.id}_max", bound),
+        pa.field(f"c{column.id}_null_count", pa.int64()),
+        pa.field(f"c{column.id}_has_nan", pa.bool_()),
+        pa.field(f"c{column.id}_exact", pa.bool_()),
+    ]
+
+
+def encode_page(entries: Sequence[SegmentEntry], schema: Schema) -> bytes:
+    """The bytes of a page that lists these segments, in this order."""
+    arrays: list[pa.Array] = [
+        pa.array([e.path for e in entries], pa.string()),
+        *(
+            pa.array([getattr(e, name) for e in entries], FIXED.field(name).type)
+            for name in ("row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts")
+        ),
+        pa.array([e.footer_bytes for e in entries], pa.int32()),
+        pa.array([e.footer_xxh64 for e in entries], pa.string()),
+        pa.array([e.schema_id for e in entries], pa.int32()),
+        pa.array([e.created_at for e in entries], pa.int64()),
+        pa.array(
+            [e.seq_base if e.rows_are == segments.OFFSET else None for e in entries], pa.int64()
+        ),
+        pa.array([e.ts_stored for e in entries], pa.bool_()),
+    ]
+    fields = list(FIXED)
+    for column in schema.columns:
+        known = [e.stats_of(column) for e in entries] if column.type.domain is not None else []
+        if any(s is not None for s in known):
+            fields += stats_fields(column)
+            arrays += _stats_arrays(column, known)
+    return table_bytes(pa.table(arrays, schema=pa.schema(fields)))
+
+
+def _stats_arrays(column: Column, known: Sequence[stats.ColumnStats | None]) -> list[pa.Array]:
+    bound = bound_type(column.type)
+
+    def array(name: str, kind: pa.DataType) -> pa.Array:
+        return pa.array([None if s is None else getattr(s, name) for s in known], kind)
+
+    return [
+        array("min", bound),
+        array("max", bound),
+        array("null_count", pa.int64()),
+        array("has_nan", pa.bool_()),
+        array("exact", pa.bool_()),
+    ]
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """A page's Parquet file: one row group, no dictionaries, no statistics of its own."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=False,
+        write_statistics=False,
+        row_group_size=max(1, table.num_rows),
+        store_schema=False,
+    )
+    return bytes(sink.getvalue())
+
+
+class SegmentPage:
+    """A page's bytes, verified against their reference and decoded column by column."""
+
+    def __init__(self, ref: PageRef, data: bytes) -> None:
+        # The reference's checksum has been compared by whoever read the bytes.
+        self._ref = ref
+        try:
+            self._file = pq.ParquetFile(pa.BufferReader(data))
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptTable(f"page {ref.path} is not a Parquet file: {error}") from None
+        if self._file.metadata.num_rows != ref.entries:
+            raise CorruptTable(
+                f"page {ref.path} lists {self._file.metadata.num_rows} segments; its reference "
+                f"says {ref.entries}"
+            )
+        self._names = set(self._file.schema_arrow.names)
+        missing = set(FIXED.names) - self._names
+        if missing:
+            raise CorruptTable(f"page {ref.path} lacks the columns {', '.join(sorted(missing))}")
+        self._columns: dict[str, pa.Array] = {}
+
+    @property
+    def count(self) -> int:
+        return self._ref.entries
+
+    def _read(self, names: Sequence[str]) -> list[pa.Array]:
+        wanted = [name for name in names if name not in self._columns]
+        if wanted:
+            try:
+                table = self._file.read(columns=wanted, use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise CorruptTable(f"page {self._ref.path} is damaged: {error}") from None
+            for name in wanted:
+                self._columns[name] = table.column(name).combine_chunks()
+        return [self._columns[name] for name in names]
+
+    def integers(self, name: str) -> np.ndarray[Any, Any]:
+        """One of the fixed integer columns."""
+        (array,) = self._read([name])
+        if array.null_count:
+            raise CorruptTable(f"page {self._ref.path}: column {name} holds a null")
+        return _bounds_array(array)
+
+    def column_bounds(self, column: Column) -> Bounds | None:
+        """Stats of a table column; None where the page has none."""
+        fields = stats_fields(column)
+        if column.type.domain is None or fields[0].name not in self._names:
+            return None
+        low, high, nulls, nan, exact = self._read([f.name for f in fields])
+        if low.type != fields[0].type:
+            raise CorruptTable(f"page {self._ref.path}: bounds of {column.name} have a wrong type")
+        known = ~(_nulls(low) | _nulls(high))
+        return Bounds(
+            mins=_bounds_array(low),
+            maxs=_bounds_array(high),
+            known=known,
+            null_count=_filled(nulls, -1),
+            value_count=self.integers("row_count"),
+            has_nan=_filled(nan, fill=True),
+            exact=_filled(exact, fill=False),
+        )
+
+    def entries(self, rows: np.ndarray[Any, Any]) -> list[SegmentEntry]:
+        """Full entries of the chosen rows; their stats stay in the page."""
+        if not len(rows):
+            return []
+        indices = pa.array(rows)
+        taken = [array.take(indices).to_pylist() for array in self._read(FIXED.names)]
+        return [
+            self._entry(dict(zip(FIXED.names, row, strict=True)))
+            for row in zip(*taken, strict=True)
+        ]
+
+    def all_entries(self, schema: Schema) -> list[SegmentEntry]:
+        """Full entries with their stats, for writing another page."""
+        plain = self.entries(np.arange(self.count))
+        encoded: list[dict[str, Any]] = [{} for _ in plain]
+        for column in schema.columns:
+            fields = stats_fields(column) if column.type.domain is not None else []
+            if not fields or fields[0].name not in self._names:
+                continue
+            lists = [array.to_pylist() for array in self._read([f.name for f in fields])]
+            for out, row in zip(encoded, zip(*lists, strict=True), strict=True):
+                low, high, nulls, nan, exact = row
+                if exact is not None:
+                    known = stats.ColumnStats(
+                        _plain(low), _plain(high), nulls, has_nan=bool(nan), exact=exact
+                    )
+                    out[str(column.id)] = known.to_json(column.type)
+        return [_with_stats(entry, found) for entry, found in zip(plain, encoded, strict=True)]
+
+    def _entry(self, row: dict[str, Any]) -> SegmentEntry:
+        name = paths.parse_segment_path(row["path"])
+        dense = row["seq_base"] is None
+        if row["row_count"] < 1 or row["size_bytes"] < 1 or row["min_seq"] > row["max_seq"]:
+            raise CorruptTable(f"page {self._ref.path}: impossible counts for {row['path']}")
+        if dense and row["max_seq"] - row["min_seq"] + 1 != row["row_count"]:
+            raise CorruptTable(f"page {self._ref.path}: {row['path']} is not dense")
+        return segments.SegmentEntry(
+            path=row["path"],
+            window=name.window,
+            shard=name.shard,
+            row_count=row["row_count"],
+            size_bytes=row["size_bytes"],
+            min_seq=row["min_seq"],
+            max_seq=row["max_seq"],
+            min_ts=row["min_ts"],
+            max_ts=row["max_ts"],
+            column_stats={},
+            footer_bytes=row["footer_bytes"],
+            footer_xxh64=row["footer_xxh64"],
+            schema_id=row["schema_version"],
+            created_at=row["created_at"],
+            rows_are=segments.DENSE if dense else segments.OFFSET,
+            seq_base=0 if dense else row["seq_base"],
+            ts_stored=row["ts_stored"],
+        )
+
+
+def _with_stats(entry: SegmentEntry, found: dict[str, Any]) -> SegmentEntry:
+    return replace(entry, column_stats=found)
+
+
+def _plain(value: object) -> Any:
+    return int(value) if isinstance(value, Decimal) else value
+
+
+def _nulls(array: pa.Array) -> np.ndarray[Any, Any]:
+    if not array.null_count:
+        return np.zeros(len(array), dtype=bool)
+    return _bounds_array(array.is_null())
+
+
+def _filled(array: pa.Array, fill: int | bool) -> np.ndarray[Any, Any]:  # noqa: FBT001
+    """A column without nulls as numpy; nulls become `fill`."""
+    values = _bounds_array(array)
+    if array.null_count:
+        values = values.copy()
+        values[_nulls(array)] = fill
+    return values
+
+
+def _bounds_array(array: pa.Array) -> np.ndarray[Any, Any]:
+    """Values as numpy, with anything where they are null.
+
+    Read from the buffers: the general conversion would import pandas, which costs more than most
+    plans.
+    """
+    kind = array.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        dtype = np.dtype(kind.to_pandas_dtype())
+        buffer = array.buffers()[1]
+        return np.frombuffer(buffer, dtype=dtype, count=len(array) + array.offset)[array.offset :]
+    if pa.types.is_boolean(kind):
+        bits = np.frombuffer(array.buffers()[1], dtype=np.uint8)
+        flags = np.unpackbits(bits, count=len(array) + array.offset, bitorder="little")
+        return flags[array.offset :].astype(bool)
+    return np.array([_plain(value) for value in array.to_pylist()] or [], dtype=object)
