@@ -2,13 +2,12 @@
 
 Only conversions that keep every value are made, and each rule is spelled out here, because
 pyarrow's own casts do not promise that: they take a naive timestamp for UTC, and (version 26)
-lose the elements of list views. The row in an error is the index in the array at hand; whoever
-cut that array out of something larger moves it to the larger thing's numbering.
+lose the elements of list views.
 """
 
 from __future__ import annotations
 
-import reprlib
+import operator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.tableformat import types
-from strandline.tableformat.errors import InvalidRow, StrandlineError
+from strandline.tableformat.damage import check_valid, offset_buffer
+from strandline.tableformat.errors import InvalidRow
+from strandline.tableformat.misfits import (
+    RowsOf,
+    TooLarge,
+    first_failure,
+    first_true,
+    first_value,
+    in_halves,
+    moved,
+    shown_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,32 +36,30 @@ if TYPE_CHECKING:
 INT32_MAX: Final = (1 << 31) - 1
 """Arrow's plain strings, binaries and lists count bytes and elements with 32 bits."""
 
-_SHOWN: Final = reprlib.Repr()
-_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
-
-
-class TooLarge(StrandlineError):
-    """An array's strings or lists need more than 32-bit offsets; its halves may not."""
-
 
 # --- whole columns ----------------------------------------------------------------------------
 
 
 def conform_column(given: pa.ChunkedArray, kind: ColumnType, field: str) -> pa.ChunkedArray:
     """The column in the Arrow type of `kind`; chunks that have it already are not copied."""
+    if len(given) == 0:
+        return pa.chunked_array([], types.to_arrow(kind))
     chunks = given.chunks
     out: list[pa.Array] = []
-    row = 0
+    row, no_row_to_blame = 0, None
     for chunk in chunks:
         try:
             check_valid(chunk, field)
             out += in_halves(len(chunk), _part_of(chunk, kind, field), field)
         except InvalidRow as error:
-            raise moved(error, row) from None
+            if error.row is not None:
+                raise moved(error, row) from None
+            no_row_to_blame = error  # a wrong type, all null so far: a later chunk has the row
         row += len(chunk)
-    if len(out) == len(chunks) and all(new is old for new, old in zip(out, chunks, strict=True)):
-        target = types.to_arrow(kind)
-        return given if given.type == target else pa.chunked_array(out, target)
+    if no_row_to_blame is not None:
+        raise no_row_to_blame
+    if len(out) == len(chunks) and all(map(operator.is_, out, chunks)):
+        return given
     return pa.chunked_array(out, types.to_arrow(kind))
 
 
@@ -61,129 +69,6 @@ def _part_of(chunk: pa.Array, kind: ColumnType, field: str) -> Callable[[int, in
         return conform(chunk if whole else chunk.slice(start, stop - start), kind, field)
 
     return part
-
-
-def in_halves(
-    length: int, convert: Callable[[int, int], pa.Array], field: str, start: int = 0
-) -> list[pa.Array]:
-    """`convert(start, stop)` of the whole, or of halves where 32-bit offsets do not suffice."""
-    try:
-        return [convert(start, start + length)]
-    except TooLarge:
-        if length == 1:
-            raise InvalidRow(start, field, "one value is larger than 2 GiB") from None
-    except InvalidRow as error:
-        raise moved(error, start) from None
-    half = length // 2
-    return [
-        *in_halves(half, convert, field, start),
-        *in_halves(length - half, convert, field, start + half),
-    ]
-
-
-def moved(error: InvalidRow, rows: int) -> InvalidRow:
-    """The same error in the numbering of something that has `rows` rows in front."""
-    row = None if error.row is None else error.row + rows
-    return InvalidRow(row, error.field, error.reason)
-
-
-# --- finding and showing the bad value --------------------------------------------------------
-
-
-def first_failure(length: int, attempt: Callable[[int, int], object]) -> int:
-    """The first index at which `attempt(start, stop)` fails, given that the whole fails.
-
-    Conversions are vectorised and do not say where they stopped. Halving finds the place for
-    about the price of one more conversion.
-    """
-    low, high = 0, length
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            attempt(low, middle)
-        except (pa.ArrowException, ArithmeticError, TypeError, ValueError, LookupError):
-            high = middle
-        else:
-            low = middle
-    return low
-
-
-def shown(value: object) -> str:
-    """A value for an error message: short, whatever it is."""
-    return _SHOWN.repr(value)
-
-
-def _shown_at(array: pa.Array, row: int) -> str:
-    if pa.types.is_timestamp(array.type):  # its Python form may not exist, or need pandas
-        return f"{array[row].value} {array.type.unit} since 1970"
-    return shown(array[row].as_py())
-
-
-def first_true(mask: pa.Array) -> int:
-    """The index of the first true value; -1 where there is none."""
-    index: int = pc.index(mask, pa.scalar(value=True)).as_py()
-    return index
-
-
-def _first_value(array: pa.Array) -> int | None:
-    row = first_true(array.is_valid())
-    return None if row < 0 else row
-
-
-# --- damaged arrays ---------------------------------------------------------------------------
-
-_OFFSET_TYPES: Final[dict[Any, type[np.signedinteger[Any]]]] = {
-    pa.string(): np.int32,
-    pa.binary(): np.int32,
-    pa.large_string(): np.int64,
-    pa.large_binary(): np.int64,
-}
-
-
-def check_valid(array: pa.Array, field: str) -> None:
-    """Refuse an array that breaks Arrow's own rules: text that is not UTF-8, wild offsets.
-
-    Such arrays come through the C interface or unchecked casts. Written to a file they would
-    break every reader. Plain text gets a test of its own because Arrow's takes six times as long.
-    """
-    kind = array.type
-    try:
-        if isinstance(kind, pa.BaseExtensionType):
-            array.validate()
-        elif kind in _OFFSET_TYPES:
-            _check_offsets_and_text(array)
-        else:
-            array.validate(full=not pa.types.is_primitive(kind))
-    except (pa.ArrowException, LookupError) as error:
-        row = first_failure(len(array), lambda a, b: array.slice(a, b - a).validate(full=True))
-        raise InvalidRow(row, field, f"the Arrow data is damaged: {error}") from None
-
-
-def _check_offsets_and_text(array: pa.Array) -> None:
-    array.validate()
-    if len(array) == 0:
-        return
-    offsets = _offset_buffer(array)
-    text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-    data = array.buffers()[2]
-    if not (offsets[1:] >= offsets[:-1]).all() or (
-        text
-        and data is not None
-        and not _is_ascii(np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]])
-    ):
-        array.validate(full=True)
-
-
-def _offset_buffer(array: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
-    dtype = np.dtype(_OFFSET_TYPES[array.type])
-    start = array.offset * dtype.itemsize
-    return np.frombuffer(array.buffers()[1], dtype, len(array) + 1, start)
-
-
-def _is_ascii(data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
-    whole = len(data) // 8 * 8
-    bits = np.bitwise_or.reduce(data[:whole].view(np.uint64), initial=0)
-    return not int(bits) & 0x8080_8080_8080_8080 and not (data[whole:] & 0x80).any()
 
 
 # --- one array --------------------------------------------------------------------------------
@@ -229,7 +114,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _refused(array: pa.Array, kind: ColumnType, field: str, hint: str = "") -> InvalidRow:
     return InvalidRow(
-        _first_value(array), field, f"the data is {array.type} and the column is {kind}{hint}"
+        first_value(array), field, f"the data is {array.type} and the column is {kind}{hint}"
     )
 
 
@@ -238,7 +123,7 @@ def _cast(array: pa.Array, target: pa.DataType, field: str, reason: str) -> pa.A
         return array.cast(target)
     except pa.ArrowInvalid:
         row = first_failure(len(array), lambda a, b: array.slice(a, b - a).cast(target))
-        raise InvalidRow(row, field, f"{_shown_at(array, row)} {reason}") from None
+        raise InvalidRow(row, field, f"{shown_at(array, row)} {reason}") from None
 
 
 def _bool(array: pa.Array, kind: ColumnType, _: pa.DataType, field: str) -> pa.Array:
@@ -275,9 +160,7 @@ def _floating(array: pa.Array, kind: ColumnType, target: pa.DataType, field: str
 
 
 def _inexact(array: pa.Array, row: int, kind: ColumnType, field: str) -> InvalidRow:
-    return InvalidRow(
-        row, field, f"{_shown_at(array, row)} is not exactly a {kind}: round it first"
-    )
+    return InvalidRow(row, field, f"{shown_at(array, row)} is not exactly a {kind}: round it first")
 
 
 def _exact_in_float(array: pa.Array, mantissa_bits: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -348,7 +231,7 @@ def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
     """
     if len(array) == 0:
         return pa.nulls(0, target)
-    offsets = _offset_buffer(array)
+    offsets = offset_buffer(array)
     start, stop = int(offsets[0]), int(offsets[-1])
     if stop - start > INT32_MAX:
         raise TooLarge
@@ -425,7 +308,7 @@ def _struct(array: pa.Array, kind: ColumnType, target: pa.DataType, field: str) 
     for name in names:
         if name not in known or names.count(name) > 1:
             reason = "twice in the data" if name in known else f"not a field of {kind}"
-            raise InvalidRow(_first_value(array), f"{field}.{name}", f"it is {reason}")
+            raise InvalidRow(first_value(array), f"{field}.{name}", f"it is {reason}")
     given = dict(zip(names, array.flatten(), strict=True))
     missing = pa.nulls(len(array))
     members = [
@@ -448,20 +331,6 @@ def _member(array: pa.Array, child: Field, field: str, parents: pa.Array | None 
         if row >= 0:
             raise InvalidRow(row, path, "it is null and must not be")
     return out
-
-
-class RowsOf:
-    """Names the row that holds an element, in errors that name the element."""
-
-    def __init__(self, offsets: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        self._offsets = offsets
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, InvalidRow) and error.row is not None:
-            row = int(np.searchsorted(self._offsets, error.row, side="right")) - 1
-            raise InvalidRow(row, error.field, error.reason) from None
 
 
 def _element_offsets(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -19,16 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.tableformat import types
-from strandline.tableformat.conform import (
-    RowsOf,
-    TooLarge,
-    conform,
-    first_failure,
-    in_halves,
-    offsets32,
-    shown,
-)
+from strandline.tableformat.conform import conform, offsets32
 from strandline.tableformat.errors import InvalidRow
+from strandline.tableformat.misfits import RowsOf, TooLarge, first_failure, in_halves, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

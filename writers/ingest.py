@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.tableformat import types
-from strandline.tableformat.conform import conform_column, first_true, shown
+from strandline.tableformat.conform import conform_column
 from strandline.tableformat.errors import InvalidInput, InvalidRow
+from strandline.tableformat.misfits import first_true, shown
 from strandline.tableformat.pyvalues import column_from_python, unknown_key
 from strandline.tableformat.schema import from_stat_values
 
