@@ -100,16 +100,15 @@ def commit(
         with chain.storage.commit_lock() if chain.storage.is_local else nullcontext():
             if chain.storage.is_local:
                 head = chain.refresh(head)
+            done, must_rewrite = None, False
             try:
                 done, head = attempt.once(head, change)
-            except MustRewrite as reason:
-                done, rewrite_reason = None, reason
-            else:
-                rewrite_reason = None
+            except MustRewrite:
+                must_rewrite = True
         if done is not None:
             return done
         attempt.check_time(head)
-        if rewrite_reason is not None:
+        if must_rewrite:
             attempt.pause()
             head = chain.refresh(head)
             change = change.rewrite(head.manifest)

@@ -31,7 +31,7 @@ POSITIONS = "positions"
 
 def _read_pages(
     storage: Storage,
-    refs: Sequence[PageRef] | Sequence[DocumentRef],
+    refs: Sequence[PageRef | DocumentRef],
     decode: Callable[[Any, bytes], Any],
 ) -> list[Any]:
     """Decoded pages in the order of `refs`; those not cached are fetched together."""

@@ -122,7 +122,8 @@ def _fold_positions(chain: Chain, manifest: Manifest) -> MetadataChange | None:
     folded = rolling.positions_to_fold(manifest)
     if folded is None:
         return None
-    listed, merged = dict(folded), ()
+    listed = dict(folded)
+    merged: tuple[DocumentRef, ...] = ()
     if rolling.positions_must_merge(manifest):
         merged = manifest.position_pages
         oldest = manifest.commit.committed_at - manifest.config.writer_retention_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ from strandline.writers.append import AppendChange, Conditions, check_size
 from strandline.writers.ingest import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.catalog.commit import Change, Committed
@@ -290,10 +291,7 @@ class Table:
 
     def fence(self, token: str | None) -> None:
         """Let only appends with this token through from now on; None opens the table again."""
-        if token is not None and not (
-            isinstance(token, str) and 0 < len(token.encode()) <= MAX_FENCE_BYTES
-        ):
-            raise InvalidInput(f"a fencing token is text of 1 to {MAX_FENCE_BYTES} bytes")
+        _check_text("a fencing token", token, MAX_FENCE_BYTES)
         self._commit_metadata(MetadataChange((SetFence(token),)), "fence")
 
     def _commit_metadata(self, change: MetadataChange, operation: str) -> None:
@@ -324,25 +322,45 @@ def _repeatable(data: Any) -> bool:
 def _conditions(writer_id: object, batch: object, fence: object, match_seq: object) -> Conditions:
     if (writer_id is None) != (batch is None):
         raise InvalidInput("writer_id and batch go together: give both, or neither")
-    key = None
-    if writer_id is not None:
-        if not isinstance(writer_id, str) or not 0 < len(writer_id.encode()) <= MAX_WRITER_ID_BYTES:
-            raise InvalidInput(f"writer_id must be text of 1 to {MAX_WRITER_ID_BYTES} bytes")
-        if type(batch) is not int or not 0 <= batch <= INT64_MAX:
-            raise InvalidInput(f"batch must be an integer of 0 or more, not {batch!r}")
-        key = ExternalKey(writer_id, batch)
-    if fence is not None and not isinstance(fence, str):
-        raise InvalidInput("fence must be text")
-    if match_seq is not None and (type(match_seq) is not int or match_seq < 0):
-        raise InvalidInput(f"match_seq must be an integer of 0 or more, not {match_seq!r}")
-    return Conditions(key=key, fence=fence, match_seq=match_seq)
+    writer = _check_text("writer_id", writer_id, MAX_WRITER_ID_BYTES)
+    number = _check_count("batch", batch)
+    key = None if writer is None or number is None else ExternalKey(writer, number)
+    return Conditions(
+        key=key,
+        fence=_check_text("fence", fence, MAX_FENCE_BYTES),
+        match_seq=_check_count("match_seq", match_seq),
+    )
 
 
-def _properties(given: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    pairs = tuple((given or {}).items())
-    if any(not isinstance(key, str) or not isinstance(value, str) for key, value in pairs):
+def _check_text(what: str, given: object, most_bytes: int) -> str | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        try:
+            if 0 < len(given.encode()) <= most_bytes:
+                return given
+        except UnicodeEncodeError:
+            pass
+    raise InvalidInput(f"{what} must be text of 1 to {most_bytes} bytes")
+
+
+def _check_count(what: str, given: object) -> int | None:
+    if given is None or (type(given) is int and 0 <= given <= INT64_MAX):
+        return given
+    raise InvalidInput(f"{what} must be an integer of 0 or more, not {given!r}")
+
+
+def _properties(given: object) -> tuple[tuple[str, str], ...]:
+    if given is None:
+        return ()
+    pairs = tuple(given.items()) if isinstance(given, Mapping) else None
+    if pairs is None or any(not isinstance(text, str) for pair in pairs for text in pair):
         raise InvalidInput("properties map text to text")
-    if sum(len(key.encode()) + len(value.encode()) for key, value in pairs) > MAX_PROPERTIES_BYTES:
+    try:
+        size = sum(len(text.encode()) for pair in pairs for text in pair)
+    except UnicodeEncodeError:
+        raise InvalidInput("properties must be valid Unicode text") from None
+    if size > MAX_PROPERTIES_BYTES:
         raise InvalidInput(f"properties may take {MAX_PROPERTIES_BYTES} bytes in all")
     return pairs
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import orjson
 
 from strandline.tableformat import config as configs
+from strandline.tableformat import paths, segments
 from strandline.tableformat import schema as schemas
-from strandline.tableformat import segments
 from strandline.tableformat.errors import CorruptTable, UnsupportedFormat
 from strandline.tableformat.fields import Fields
 from strandline.tableformat.values import INT64_MAX
@@ -137,7 +137,7 @@ class DocumentRef:
 def document_ref_from_json(value: Any) -> DocumentRef:
     """Decode and check a reference to a page of writer positions."""
     fields = Fields(value, "position page")
-    segments.paths.parse_page_path(value.get("path"), ".json.lz4")
+    paths.parse_page_path(value.get("path"), ".json.lz4")
     return DocumentRef(
         path=value["path"],
         object_bytes=fields.int64("object_bytes", least=1),
@@ -335,13 +335,18 @@ def _check_consistent(manifest: Manifest) -> None:
     """Rules between fields: what one of them says must not contradict another."""
     next_seq = manifest.next_seq
     refs = [page for window in manifest.windows for page in window.pages]
-    for part in (*manifest.segments, *refs, *manifest.window_pages):
+    listed: list[segments.SegmentEntry | segments.PageRef] = [
+        *manifest.segments,
+        *refs,
+        *manifest.window_pages,
+    ]
+    for part in listed:
         if part.max_seq >= next_seq:
             raise CorruptTable(
                 f"manifest {manifest.version}: {part.path} holds sequence number {part.max_seq}, "
                 f"but the table's next one is {next_seq}"
             )
-    names = [entry.path for entry in (*manifest.segments, *refs, *manifest.window_pages)]
+    names = [part.path for part in listed]
     if len(set(names)) != len(names):
         raise CorruptTable(f"manifest {manifest.version} refers to a file twice")
     if max(manifest.schema.by_id) >= manifest.next_column_id:

@@ -14,6 +14,7 @@ import orjson
 from strandline.tableformat import paths, stats
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.fields import Fields
+from strandline.tableformat.windows import parse_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ class Summary:
 
 
 def _summary_fields(fields: Fields) -> dict[str, Any]:
-    out = {
+    out: dict[str, Any] = {
         "row_count": fields.int64("row_count", least=1),
         "size_bytes": fields.int64("size_bytes", least=1),
         "min_seq": fields.int64("min_seq"),
@@ -223,7 +224,7 @@ class WindowEntry:
 def window_from_json(value: Any, where: str = "window") -> WindowEntry:
     """Decode and check a window with its pages."""
     fields = Fields(value, where)
-    window = paths.parse_prefix(fields.text("prefix"))
+    window = parse_prefix(fields.text("prefix"))
     pages = tuple(
         page_ref_from_json(page, ".parquet", f"{where} {window.prefix} page")
         for page in fields.list("pages")

@@ -166,6 +166,7 @@ def _column_stats(
     out: dict[str, Any] = {}
     for column in columns:
         name = column.physical_name
+        found: stats.ColumnStats | None
         if name in nan_columns:
             found = _stats_with_nan(table.column(name))
         else:
