@@ -1,1 +1,1 @@
-"""The stores that can hold a table, one module each, behind `strandline.tableformat.storage`."""
+"""What each kind of store needs for an atomic create."""

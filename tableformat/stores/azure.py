@@ -124,18 +124,18 @@ class AzureStorage(RemoteStorage):
     def _fault(self, error: Exception) -> Fault:
         reply = getattr(error, "response", None)
         headers = getattr(reply, "headers", None) or {}
-        code = str(getattr(error, "error_code", None) or headers.get("x-ms-error-code", ""))
+        code = str(headers.get("x-ms-error-code", ""))
         status = getattr(error, "status_code", None)
         return Fault(
             status=status,
-            code=code.rpartition(".")[2],
+            code=code,
             text=clean_text(error),
             date=headers.get("Date"),
             never_sent=status is None and type(error).__name__ in _NEVER_SENT,
             # aiohttp below the client may send a PUT twice when a kept connection was closed, and
             # tells nobody. So "busy" does not prove that nothing happened.
             retried=status in {429, 503},
-            root_missing=code.endswith("ContainerNotFound"),
+            root_missing=code == "ContainerNotFound",
         )
 
 

@@ -294,7 +294,7 @@ def test_an_endpoint_that_is_not_there_is_told(server: ScriptedS3) -> None:
     """Nothing listens: a failure, not an absent table."""
     options = options_for(server, endpoint_url="http://127.0.0.1:9")
     storage = open_storage("s3://bucket/t", options)
-    with pytest.raises(StorageFailed, match="127.0.0.1:9") as caught:
+    with pytest.raises(StorageFailed, match=r"127\.0\.0\.1:9") as caught:
         storage.read("m/1")
     assert type(caught.value) is StorageFailed
 
