@@ -75,7 +75,7 @@ _LIBRARIES = frozenset(
 # Credentials that came from a role or a profile never pass through us; these are the places where
 # the libraries print them.
 _HEADERS = re.compile(
-    r"(?i)((?:x-amz-security-token|authorization)['\"]?\s*[:=]\s*b?['\"]?)"
+    r"(?i)((?:x-amz-security-token|authorization)['\"]?\s*[:=]\s*(?:b(?=['\"]))?['\"]?)"
     r"((?:(?:bearer|sharedkey)\s+)?[^\s'\",&]+)"
 )
 
