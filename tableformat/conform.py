@@ -18,6 +18,7 @@ from strandline.tableformat import types
 from strandline.tableformat.damage import check_valid, offset_buffer
 from strandline.tableformat.errors import InvalidRow
 from strandline.tableformat.misfits import (
+    NULL_REFUSED,
     RowsOf,
     TooLarge,
     first_failure,
@@ -329,7 +330,7 @@ def _member(array: pa.Array, child: Field, field: str, parents: pa.Array | None 
             wrong = pc.and_(wrong, parents.is_valid())
         row = first_true(wrong)
         if row >= 0:
-            raise InvalidRow(row, path, "it is null and must not be")
+            raise InvalidRow(row, path, NULL_REFUSED)
     return out
 
 

@@ -19,6 +19,7 @@ from strandline.tableformat.errors import InvalidRow, StrandlineError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+NULL_REFUSED: Final = "it is null and must not be"
 _SHOWN: Final = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
 

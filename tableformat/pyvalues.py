@@ -21,7 +21,15 @@ import pyarrow as pa
 from strandline.tableformat import types
 from strandline.tableformat.conform import conform, offsets32
 from strandline.tableformat.errors import InvalidRow
-from strandline.tableformat.misfits import RowsOf, TooLarge, first_failure, in_halves, shown
+from strandline.tableformat.misfits import (
+    NULL_REFUSED,
+    RowsOf,
+    TooLarge,
+    first_failure,
+    first_true,
+    in_halves,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -242,6 +250,8 @@ def _map(values: list[Any], kind: ColumnType, field: str) -> pa.Array:
     with RowsOf(offsets):
         entries = list(chain.from_iterable(rows))
         keys = _build([entry[0] for entry in entries], key.type, _path(field, key))
+        if keys.null_count:
+            raise InvalidRow(first_true(keys.is_null()), _path(field, key), NULL_REFUSED)
         items = _build([entry[1] for entry in entries], item.type, _path(field, item))
     return pa.MapArray.from_arrays(
         offsets32(offsets),
