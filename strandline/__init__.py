@@ -1,6 +1,16 @@
 """Strandline: a table format for event streams on object storage."""
 
+from importlib.util import find_spec as _find_spec
+
+if _find_spec("strandline.tableformat") is None:
+    raise ImportError(
+        "Python found the source folder ./strandline before the installed package. Leave the "
+        "repository's root, or install it for development: pip install -e ."
+    )
+
 from strandline.api import create_table, open_table
+from strandline.maintenance.doctor import DoctorReport, doctor
+from strandline.maintenance.verify import VerifyReport
 from strandline.table import Commit, Table, Tail
 from strandline.tableformat.errors import (
     AccessDenied,
@@ -38,6 +48,7 @@ __all__ = [
     "CommitStateUnknown",
     "CommitTimeout",
     "CorruptTable",
+    "DoctorReport",
     "Fenced",
     "InvalidFilter",
     "InvalidInput",
@@ -55,10 +66,12 @@ __all__ = [
     "TooManyWindows",
     "UnsupportedFormat",
     "UnsupportedStore",
+    "VerifyReport",
     "VersionNotFound",
     "WriterPositionConflict",
     "WriterPositionLost",
     "col",
     "create_table",
+    "doctor",
     "open_table",
 ]

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
+from strandline.maintenance.verify import verify
 from strandline.readers.planner import plan_scan
 from strandline.readers.scan import Request, Scan
 from strandline.tableformat import rolling, types
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.catalog.commit import Change, Committed
+    from strandline.maintenance.verify import VerifyReport
     from strandline.tableformat.config import Config
     from strandline.tableformat.expressions import Expression
-    from strandline.tableformat.manifest import CommitRecord
+    from strandline.tableformat.manifest import CommitRecord, Manifest
 
 MAX_PROPERTIES_BYTES: Final = 4_096
 
@@ -105,6 +107,15 @@ class Table:
     def config(self) -> Config:
         """How the table stamps, orders and keeps its rows."""
         return self._snapshot.manifest.config
+
+    @property
+    def manifest(self) -> Manifest:
+        """All metadata of the version this handle has seen last, for tools that do more."""
+        return self._snapshot.manifest
+
+    def verify(self, *, deep: bool = False) -> VerifyReport:
+        """Check every file of the version against its checksums; `deep` reads all rows too."""
+        return verify(self._chain.storage, self._latest().manifest, deep=deep)
 
     def refresh(self) -> Table:
         """Look for a newer version; every scan does this by itself."""

@@ -1,0 +1,265 @@
+"""Whether every file of a version is there and is what the version says it is.
+
+A scan checks what it reads. This walks everything that a version refers to, without stopping at
+the first fault, so that an operator learns the whole extent of the damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+
+from strandline.catalog import documents
+from strandline.readers.segment_reader import read_segment
+from strandline.tableformat import codec
+from strandline.tableformat.errors import CorruptTable, ObjectMissing, StrandlineError
+from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from strandline.tableformat.manifest import DocumentRef, Manifest
+    from strandline.tableformat.segments import PageRef, SegmentEntry, Summary
+    from strandline.tableformat.storage import Storage
+
+_Page = TypeVar("_Page")
+_Ref = TypeVar("_Ref", "PageRef", "DocumentRef")
+_TAIL_BYTES: Final = 8
+"""Behind a Parquet footer: its length in four bytes, then the magic."""
+_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault."""
+
+    path: str | None
+    """The file; None for a fault between files."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was looked at, and everything that was wrong with it."""
+
+    url: str
+    version: int
+    deep: bool
+    segments: int
+    pages: int
+    rows: int
+    bytes: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        what = f"{self.rows} rows in {self.segments} data files ({self.bytes} bytes)"
+        lines = [f"version {self.version} of {self.url}: {what}, {self.pages} pages"]
+        lines += [f"  {problem}" for problem in self.problems[:_SHOWN]]
+        if len(self.problems) > _SHOWN:
+            lines.append(f"  … and {len(self.problems) - _SHOWN} more")
+        checked = "all data read and checked" if self.deep else "names, sizes and footers checked"
+        lines.append(f"{len(self.problems)} problems; {checked}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        names = ("url", "version", "deep", "segments", "pages", "rows", "bytes", "ok")
+        out: dict[str, Any] = {name: getattr(self, name) for name in names}
+        out["problems"] = [{"path": p.path, "message": p.message} for p in self.problems]
+        return out
+
+
+def verify(storage: Storage, manifest: Manifest, *, deep: bool = False) -> VerifyReport:
+    """Check everything that a version refers to; `deep` decodes all rows as well."""
+    walk = _Walk(storage, manifest)
+    walk.positions()
+    entries = walk.entries()
+    for entry in entries:
+        walk.segment(entry, deep=deep)
+    walk.numbering(entries)
+    return VerifyReport(
+        url=storage.url,
+        version=manifest.version,
+        deep=deep,
+        segments=len(entries),
+        pages=walk.pages,
+        rows=sum(entry.row_count for entry in entries),
+        bytes=sum(entry.size_bytes for entry in entries),
+        problems=tuple(walk.problems),
+    )
+
+
+@dataclass(slots=True)
+class _Walk:
+    storage: Storage
+    manifest: Manifest
+    problems: list[Problem] = field(default_factory=list)
+    pages: int = 0
+    complete: bool = True
+    """Whether every segment is known; False once a page that lists some could not be read."""
+
+    def _report(self, path: str | None, error: object) -> None:
+        self.problems.append(Problem(path, str(error)))
+
+    # --- pages ---
+
+    def _page(
+        self, ref: _Ref, load: Callable[[Storage, Sequence[_Ref]], list[_Page]]
+    ) -> _Page | None:
+        """A page's content, once its bytes in the store have been compared with the reference.
+
+        Decoding may then use the cache of pages: what it holds has the same checksum.
+        """
+        self.pages += 1
+        try:
+            size = self.storage.size(ref.path)
+            if size != ref.object_bytes:
+                raise CorruptTable(f"it has {size} bytes and should have {ref.object_bytes}")
+            if codec.checksum(self.storage.read(ref.path)) != ref.xxh64:
+                raise CorruptTable("it does not have the checksum of its reference")
+            return load(self.storage, [ref])[0]
+        except ObjectMissing:
+            self._report(ref.path, "the page is missing")
+        except StrandlineError as error:
+            self._report(ref.path, error)
+        return None
+
+    def positions(self) -> None:
+        """Pages of writer positions."""
+        for ref in self.manifest.position_pages:
+            self._page(ref, documents.position_pages)
+
+    def entries(self) -> list[SegmentEntry]:
+        """Every segment that can be found: those of the manifest, and those of its pages."""
+        windows = list(self.manifest.windows)
+        for ref in self.manifest.window_pages:
+            folded = self._page(ref, documents.window_pages)
+            self.complete &= folded is not None
+            if folded is not None:
+                self._compare(ref, [page for entry in folded for page in entry.pages])
+                windows.extend(folded)
+        found = list(self.manifest.segments)
+        for ref in (page for entry in windows for page in entry.pages):
+            listed = self._page(ref, _segments_of)
+            self.complete &= listed is not None
+            if listed is not None:
+                self._compare(ref, listed)
+                found.extend(listed)
+        return found
+
+    def _compare(self, ref: PageRef, parts: Sequence[Summary]) -> None:
+        """Whether a reference sums up what its page lists: planning trusts it."""
+        said = (ref.row_count, ref.size_bytes, ref.min_seq, ref.max_seq, ref.min_ts, ref.max_ts)
+        real = (
+            sum(part.row_count for part in parts),
+            sum(part.size_bytes for part in parts),
+            min(part.min_seq for part in parts),
+            max(part.max_seq for part in parts),
+            min(part.min_ts for part in parts),
+            max(part.max_ts for part in parts),
+        )
+        if said != real:
+            self._report(ref.path, f"its reference says {said}, what it lists sums up to {real}")
+
+    # --- segments ---
+
+    def segment(self, entry: SegmentEntry, *, deep: bool) -> None:
+        """One data file."""
+        try:
+            size = self.storage.size(entry.path)
+            if size != entry.size_bytes:
+                raise CorruptTable(f"it has {size} bytes and should have {entry.size_bytes}")
+            if deep:
+                self._rows(entry)
+            else:
+                self._footer(entry)
+        except ObjectMissing:
+            self._report(entry.path, "the file is missing")
+        except StrandlineError as error:
+            self._report(entry.path, error)
+
+    def _footer(self, entry: SegmentEntry) -> None:
+        length = entry.footer_bytes + _TAIL_BYTES
+        (tail,) = self.storage.read_ranges([(entry.path, entry.size_bytes - length, length)])
+        ending = entry.footer_bytes.to_bytes(4, "little") + b"PAR1"
+        if codec.checksum(tail[:-_TAIL_BYTES]) != entry.footer_xxh64 or tail[-8:] != ending:
+            raise CorruptTable("its footer does not have the checksum that the manifest gives")
+
+    def _rows(self, entry: SegmentEntry) -> None:
+        """Read every column; the reader checks footer, row count, page checksums and types."""
+        ids = {column.id for column in self.manifest.schema.columns} | {SEQ_ID, TS_ID}
+        rows = read_segment(self.storage, self.manifest, entry, ids)
+        for name, low, high in (
+            ("_seq", entry.min_seq, entry.max_seq),
+            ("_ts", entry.min_ts, entry.max_ts),
+        ):
+            values = np.asarray(rows.column(name).to_numpy())
+            if (values.min(), values.max()) != (low, high):
+                raise CorruptTable(
+                    f"{name} runs from {values.min()} to {values.max()}; the entry says {low} to "
+                    f"{high}"
+                )
+            if name == "_seq" and len(np.unique(values)) != len(values):
+                raise CorruptTable("a sequence number occurs twice")
+
+    # --- between files ---
+
+    def numbering(self, entries: Iterable[SegmentEntry]) -> None:
+        """Whether sequence numbers are dense and nobody's overlap.
+
+        Files of one batch that was split over windows interleave, so their ranges may overlap;
+        within such a group it is the count that must fit.
+        """
+        known = list(entries)
+        seen: set[str] = set()
+        for entry in known:
+            if entry.path in seen:
+                self._report(entry.path, "it is listed twice")
+            seen.add(entry.path)
+        if not self.complete:
+            self._report(None, "sequence numbers were not compared: a page could not be read")
+            return
+        expected = None if self.manifest.floor_ts or self.manifest.trim_seq else 0
+        for group in _groups(known):
+            low, high = group[0].min_seq, max(entry.max_seq for entry in group)
+            rows = sum(entry.row_count for entry in group)
+            if expected is not None and low != expected:
+                self._report(None, f"sequence numbers {expected} to {low - 1} are in no file")
+            if rows > high - low + 1:
+                self._report(group[0].path, f"{rows} rows share the numbers {low} to {high}")
+            elif rows < high - low + 1 and expected is not None:
+                self._report(group[0].path, f"only {rows} rows for the numbers {low} to {high}")
+            if expected is not None:
+                expected = high + 1
+        if expected is not None and expected != self.manifest.next_seq:
+            last = self.manifest.next_seq - 1
+            self._report(None, f"sequence numbers {expected} to {last} are in no file")
+
+
+def _groups(entries: Iterable[SegmentEntry]) -> Iterable[list[SegmentEntry]]:
+    """Segments in the order of their numbers, together where their ranges overlap."""
+    group: list[SegmentEntry] = []
+    reach = -1
+    for entry in sorted(entries, key=lambda entry: (entry.min_seq, entry.max_seq)):
+        if group and entry.min_seq > reach:
+            yield group
+            group = []
+        group.append(entry)
+        reach = max(reach, entry.max_seq)
+    if group:
+        yield group
+
+
+def _segments_of(storage: Storage, refs: Sequence[PageRef]) -> list[list[SegmentEntry]]:
+    pages = documents.segment_pages(storage, refs)
+    return [page.entries(np.arange(page.count)) for page in pages]

@@ -1,0 +1,169 @@
+"""The `strandline` command: it parses, calls the public API, and leaves printing to others."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from strandline import cli_commands, cli_input
+from strandline.tableformat.errors import StrandlineError
+from strandline.tableformat.redaction import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OK: Final = 0
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+"""What a shell reports for a program that a closed pipe ended."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 1 if it failed, 2 if it was not understood."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would complain once more when it flushes standard output at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        if arguments.debug:
+            raise
+        _complain(error)
+        return FAILED
+    return code
+
+
+def _complain(error: Exception) -> None:
+    text = redact(str(error))
+    if not isinstance(error, StrandlineError):
+        text = f"unexpected {type(error).__name__}: {text} (--debug shows where)"
+    print(f"strandline: {text}", file=sys.stderr)
+
+
+# --- arguments ---------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="strandline",
+        description="Tables of events on local disks and object storage.",
+        epilog="`strandline VERB --help` explains a verb. A URL is a local path, s3://…, gs://… "
+        "or abfs://…",
+    )
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    _add_create(_verb(verbs, "create", "create a table", cli_commands.create))
+    _add_append(_verb(verbs, "append", "append rows in one commit", cli_commands.append))
+    _add_scan(_verb(verbs, "scan", "print rows", cli_commands.scan))
+    _verb(verbs, "tail", "show where the next row goes", cli_commands.tail)
+    history = _verb(verbs, "history", "list commits, newest first", cli_commands.history)
+    history.add_argument("--limit", type=int, metavar="N")
+    _add_version(_verb(verbs, "files", "list the data files", cli_commands.files))
+    _add_version(_verb(verbs, "schema", "list the columns", cli_commands.schema))
+    _add_evolve(_verb(verbs, "evolve", "change the columns", cli_commands.evolve))
+    _add_version(
+        _verb(verbs, "describe", "sum up a table", cli_commands.describe, aliases=["info"])
+    )
+    doctor = _verb(verbs, "doctor", "check a store and the table in it", cli_commands.doctor)
+    doctor.add_argument("--read-only", action="store_true", help="write nothing to the store")
+    verify = _verb(verbs, "verify", "check every file against its checksum", cli_commands.verify)
+    verify.add_argument("--deep", action="store_true", help="read and decode all data too")
+    _add_version(verify)
+    version = verbs.add_parser("version", help="show the versions of Strandline and its libraries")
+    _add_common(version, storage=False)
+    version.set_defaults(run=cli_commands.version)
+    return parser
+
+
+def _verb(verbs: Any, name: str, help_text: str, run: Any, **more: Any) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(
+        name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.", **more
+    )
+    made.add_argument("url", metavar="URL", help="where the table lies")
+    made.set_defaults(run=run)
+    _add_common(made, storage=True)
+    return made
+
+
+def _add_common(parser: argparse.ArgumentParser, *, storage: bool) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    if storage:
+        parser.add_argument(
+            "--storage-option",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="an option for the store; again for more. Others on this machine can see command "
+            "lines, so secrets belong in --storage-options-file or the environment",
+        )
+        parser.add_argument("--storage-options-file", metavar="FILE", help="options as JSON")
+
+
+def _add_create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--schema",
+        required=True,
+        metavar="NAME:TYPE,…",
+        help="columns, such as ts:timestamptz,country:string; or a .json or .parquet file",
+    )
+    parser.add_argument("--time-column", metavar="NAME", help="where a row's time comes from")
+    parser.add_argument("--ttl", metavar="DURATION", help="how long rows live, such as 7d or 12h")
+    parser.add_argument("--timestamping", metavar="MODE")
+    parser.add_argument("--order", metavar="ORDER")
+    parser.add_argument("--uncapped", action="store_true", help="allow times in the future")
+    parser.add_argument("--stats-columns", metavar="NAME,…", help="columns with stats for pruning")
+    parser.add_argument("--row-group-rows", type=int, metavar="N")
+    parser.add_argument("--writer-retention", metavar="DURATION")
+    parser.add_argument("--exist-ok", action="store_true", help="open a table that is there")
+
+
+def _add_append(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", default="-", metavar="FILE", help="rows; - or nothing: standard input"
+    )
+    parser.add_argument("--format", choices=cli_input.FORMATS, help="else the file's name decides")
+    parser.add_argument("--writer-id", metavar="ID", help="with --batch: append exactly once")
+    parser.add_argument("--batch", type=int, metavar="N", help="a number that grows per batch")
+    parser.add_argument("--fence", metavar="TOKEN")
+    parser.add_argument("--match-seq", type=int, metavar="N", help="only if this is the next seq")
+    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE")
+
+
+def _add_scan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--columns", metavar="NAME,…", help="may name _seq, _ts and _window too")
+    parser.add_argument("--filter", metavar="TEXT", help="such as \"country = 'US' AND n > 10\"")
+    parser.add_argument("--start-seq", type=int, metavar="N", help="inclusive")
+    parser.add_argument("--end-seq", type=int, metavar="N", help="exclusive")
+    parser.add_argument("--start-ts", metavar="TIME", help="inclusive; ISO text or ms since 1970")
+    parser.add_argument("--end-ts", metavar="TIME", help="inclusive")
+    parser.add_argument("--limit", type=int, metavar="N")
+    parser.add_argument("--format", choices=("table", "json", "jsonl", "csv", "arrow"))
+    parser.add_argument("--explain", action="store_true", help="show the plan, read no rows")
+    parser.add_argument("--count", action="store_true", help="show only how many rows there are")
+    _add_version(parser)
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", type=int, metavar="N", help="read this version")
+    parser.add_argument("--as-of", metavar="TIME", help="read the version of this time")
+
+
+def _add_evolve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--add", action="append", default=[], metavar="NAME:TYPE")
+    parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW")
+    parser.add_argument("--drop", action="append", default=[], metavar="NAME")
+    parser.add_argument("--widen", action="append", default=[], metavar="NAME:TYPE")
+    parser.add_argument("--comment", action="append", default=[], metavar="NAME=TEXT")
+    parser.add_argument("--reorder", metavar="NAME,…", help="columns that come first")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

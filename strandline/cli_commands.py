@@ -1,0 +1,269 @@
+"""One function per verb: arguments in, the public API called, the answer printed."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING, Any
+
+import strandline
+from strandline import cli_input, cli_output
+from strandline.tableformat import types
+from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.manifest import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from strandline.table import Table
+
+_LIBRARIES = ("pyarrow", "numpy", "fsspec", "s3fs", "gcsfs", "adlfs", "pyspark")
+
+
+# --- opening -----------------------------------------------------------------------------------
+
+
+def _options(given: Namespace) -> dict[str, Any] | None:
+    return cli_input.storage_options(given.storage_option, given.storage_options_file)
+
+
+def _open(given: Namespace) -> Table:
+    return strandline.open_table(
+        given.url,
+        getattr(given, "version", None),
+        cli_input.milliseconds(getattr(given, "as_of", None)),
+        storage_options=_options(given),
+    )
+
+
+def _time(milliseconds: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC).timestamp() + milliseconds / 1000
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def create(given: Namespace) -> int:
+    """Create a table."""
+    names = ("timestamping", "order", "row_group_rows", "writer_retention")
+    config = {name: value for name in names if (value := getattr(given, name)) is not None}
+    if given.stats_columns is not None:
+        config["stats_columns"] = cli_input.names(given.stats_columns)
+    table = strandline.create_table(
+        given.url,
+        cli_input.schema(given.schema),
+        time_column=given.time_column,
+        ttl=given.ttl,
+        storage_options=_options(given),
+        exist_ok=given.exist_ok,
+        uncapped=given.uncapped,
+        **config,
+    )
+    facts = {"url": table.url, "version": table.version, "uuid": table.uuid}
+    cli_output.print_facts(facts, as_json=given.json)
+    return 0
+
+
+def append(given: Namespace) -> int:
+    """Append the rows of a file."""
+    table = _open(given)
+    commit = table.append(
+        cli_input.rows(given.file, given.format, table.manifest.schema),
+        given.writer_id,
+        given.batch,
+        fence=given.fence,
+        match_seq=given.match_seq,
+        properties=cli_input.pairs(given.property, "--property") or None,
+    )
+    facts = {
+        "version": commit.version,
+        "rows": commit.rows,
+        "first_seq": commit.first_seq,
+        "last_seq": commit.last_seq,
+        "duplicate": commit.duplicate,
+    }
+    if given.json:
+        cli_output.print_facts(facts, as_json=True)
+    elif commit.duplicate:
+        print(
+            f"nothing written: version {commit.version} holds this batch already, as rows "
+            f"{commit.first_seq} to {commit.last_seq}"
+        )
+    elif not commit.rows:
+        print(f"no rows, nothing written; the table is at version {commit.version}")
+    else:
+        print(
+            f"appended {commit.rows} rows as {commit.first_seq} to {commit.last_seq} in version "
+            f"{commit.version}"
+        )
+    return 0
+
+
+def evolve(given: Namespace) -> int:
+    """Change the columns."""
+    wider = {field.name: field.type for field in cli_input.columns(given.widen)}
+    table = _open(given)
+    table.evolve(
+        add=cli_input.columns(given.add) or None,
+        rename=cli_input.pairs(given.rename, "--rename"),
+        drop=[name for text in given.drop for name in cli_input.names(text)],
+        widen=wider,
+        reorder=cli_input.names(given.reorder),
+        comments=dict(cli_input.pairs(given.comment, "--comment")),
+    )
+    _print_schema(table, as_json=given.json)
+    return 0
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def scan(given: Namespace) -> int:
+    """Print rows, a plan, or a count."""
+    if given.json and given.format not in (None, "json", "jsonl"):
+        raise InvalidInput("--json and --format ask for different things")
+    kind = given.format or ("json" if given.json else "table")
+    found = _open(given).scan(
+        cli_input.names(given.columns) or None,
+        given.filter,
+        start_seq=given.start_seq,
+        end_seq=given.end_seq,
+        start_ts=cli_input.milliseconds(given.start_ts),
+        end_ts=cli_input.milliseconds(given.end_ts),
+        limit=given.limit,
+    )
+    if given.explain:
+        if given.json:
+            cli_output.print_facts({"plan": found.explain().splitlines()}, as_json=True)
+        else:
+            print(found.explain())
+    elif given.count:
+        cli_output.print_facts({"rows": found.count()}, as_json=given.json)
+    else:
+        cut_at = cli_output.ROWS_ON_SCREEN if given.limit is None else None
+        cli_output.print_scan(found, kind, cut_at=cut_at)
+    return 0
+
+
+def tail(given: Namespace) -> int:
+    """Show where the next row goes."""
+    end = _open(given).tail()
+    facts = {"next_seq": end.next_seq, "last_ts": end.last_ts, "version": end.version}
+    if not given.json:
+        facts["last_ts"] = _time(end.last_ts) if end.next_seq else None  # type: ignore[assignment]
+    cli_output.print_facts(facts, as_json=given.json)
+    return 0
+
+
+def history(given: Namespace) -> int:
+    """List commits, newest first."""
+    names = ("version", "committed_at", "operation", "rows", "first_seq", "commit_id", "properties")
+    rows = []
+    for record in _open(given).history(given.limit):
+        row = {name: getattr(record, name) for name in names}
+        row["committed_at"] = _time(record.committed_at)
+        row["properties"] = dict(record.properties) or None
+        rows.append(list(row.values()))
+    cli_output.print_rows(names, rows, as_json=given.json)
+    return 0
+
+
+def files(given: Namespace) -> int:
+    """List the data files."""
+    found = _open(given).files()
+    rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
+    shown = [list(row) for row in rows]
+    if not given.json:
+        for name in ("min_ts", "max_ts", "window_start", "created_at"):
+            position = found.column_names.index(name)
+            for row in shown:
+                row[position] = _time(row[position])
+    cli_output.print_rows(found.column_names, shown, as_json=given.json)
+    return 0
+
+
+def schema(given: Namespace) -> int:
+    """List the columns."""
+    _print_schema(_open(given), as_json=given.json)
+    return 0
+
+
+def _print_schema(table: Table, *, as_json: bool) -> None:
+    names = ("name", "type", "nullable", "id", "physical_name", "comment")
+    rows = []
+    for column in table.manifest.schema.columns:
+        row = {name: getattr(column, name) for name in names}
+        row["type"] = types.to_json(column.type) if as_json else str(column.type)
+        rows.append(list(row.values()))
+    cli_output.print_rows(names, rows, as_json=as_json)
+
+
+def describe(given: Namespace) -> int:
+    """Sum up a table."""
+    table = _open(given)
+    found, manifest = table.files(), table.manifest
+    sizes, counts = (found.column(name).to_pylist() for name in ("size_bytes", "row_count"))
+    config, by_id = manifest.config, manifest.schema.by_id
+    facts = {
+        "url": table.url,
+        "uuid": table.uuid,
+        "format_version": FORMAT_VERSION,
+        "version": table.version,
+        "committed_at": _time(manifest.commit.committed_at),
+        "rows": sum(counts),
+        "next_seq": manifest.next_seq,
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "columns": {c.name: str(c.type) for c in manifest.schema.columns},
+        "time_column": None if config.time_column is None else by_id[config.time_column].name,
+        "ttl_ms": config.ttl_ms,
+        "window_ms": config.window_ms,
+        "timestamping": config.timestamping,
+        "order": config.order,
+        "writers": len(manifest.positions),
+        "fenced": manifest.fence is not None,
+    }
+    if not given.json:
+        facts["columns"] = ", ".join(f"{c.name} {c.type}" for c in manifest.schema.columns)
+    cli_output.print_facts(facts, as_json=given.json)
+    return 0
+
+
+# --- health ------------------------------------------------------------------------------------
+
+
+def doctor(given: Namespace) -> int:
+    """Check a store and the table in it."""
+    report = strandline.doctor(given.url, _options(given), read_only=given.read_only)
+    if given.json:
+        cli_output.print_facts(report.to_json(), as_json=True)
+    else:
+        rows = [(check.status, check.name, check.message) for check in report.checks]
+        cli_output.print_rows(("status", "check", "finding"), rows, as_json=False)
+    return 0 if report.ok else 1
+
+
+def verify(given: Namespace) -> int:
+    """Check every file of a version against what the table says of it."""
+    report = _open(given).verify(deep=given.deep)
+    if given.json:
+        cli_output.print_facts(report.to_json(), as_json=True)
+    else:
+        print(report)
+    return 0 if report.ok else 1
+
+
+def version(given: Namespace) -> int:
+    """Show versions."""
+    facts = {"strandline": strandline.__version__, "format": str(FORMAT_VERSION)}
+    facts["python"] = platform.python_version()
+    for name in _LIBRARIES:
+        try:
+            facts[name] = installed_version(name)
+        except PackageNotFoundError:
+            facts[name] = "not installed"
+    cli_output.print_facts(facts, as_json=given.json)
+    return 0
