@@ -13,6 +13,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -113,13 +114,23 @@ _drawn: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+_PAIRS = [("i8", "i64"), ("u32", "i8"), ("f32", "f64"), ("name", "name")]
+
+
 def values_of(name: str) -> st.SearchStrategy[Any]:
     """A value that a column may hold: mostly an awkward one, so that equal ones meet."""
     awkward = st.sampled_from(VALUES[name])
     return st.one_of(awkward, awkward, _drawn[name]) if name in _drawn else awkward
 
 
-ROWS = st.fixed_dictionaries({name: st.none() | values_of(name) for name in TYPES})
+@cache
+def rows_of(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """A row that is null outside these columns."""
+    held = st.fixed_dictionaries({name: st.none() | values_of(name) for name in names})
+    return held.map(lambda values: dict.fromkeys(TYPES) | values)
+
+
+ROWS = rows_of(tuple(TYPES))
 
 
 def literals_for(name: str, *, foreign: bool) -> st.SearchStrategy[Any]:
@@ -130,8 +141,8 @@ def literals_for(name: str, *, foreign: bool) -> st.SearchStrategy[Any]:
     return st.one_of(*kinds)
 
 
-def leaves(*, foreign: bool) -> st.SearchStrategy[Expression]:
-    """One predicate over one column, or over two of the same kind."""
+def leaves(names: tuple[str, ...], *, foreign: bool) -> st.SearchStrategy[Expression]:
+    """One predicate over one of these columns, or over two of the same kind."""
 
     def over(name: str) -> st.SearchStrategy[Expression]:
         literal = st.none() | literals_for(name, foreign=foreign)
@@ -146,13 +157,13 @@ def leaves(*, foreign: bool) -> st.SearchStrategy[Expression]:
             choices.append(st.builds(Like, st.just(name), like_patterns()))
         return st.one_of(*choices)
 
-    pairs = st.sampled_from([("i8", "i64"), ("u32", "i8"), ("f32", "f64"), ("name", "name")])
+    pairs = st.sampled_from([pair for pair in _PAIRS if set(pair) <= set(names)] or [names[:1] * 2])
     pair = st.builds(
         lambda sides, operator: ComparePair(sides[0], operator, sides[1]),
         pairs,
         st.sampled_from(OPERATORS),
     )
-    one = st.sampled_from(sorted(TYPES)).flatmap(over)
+    one = st.sampled_from(names).flatmap(over)
     return st.one_of(
         one, one, one, one, one, pair, st.builds(Constant, st.sampled_from([True, False, None]))
     )
@@ -166,10 +177,13 @@ def like_patterns() -> st.SearchStrategy[str]:
     return st.lists(piece, max_size=4).map("".join)
 
 
-def filters(*, foreign: bool = True) -> st.SearchStrategy[Expression]:
+@cache  # building a strategy costs more than drawing from it
+def filters(
+    names: tuple[str, ...] = tuple(TYPES), *, foreign: bool = True
+) -> st.SearchStrategy[Expression]:
     """Any filter: leaves under AND, OR and NOT."""
     return st.recursive(
-        leaves(foreign=foreign),
+        leaves(names, foreign=foreign),
         lambda inner: st.one_of(
             st.builds(Not, inner),
             st.lists(inner, min_size=2, max_size=3).map(lambda parts: And(tuple(parts))),

@@ -50,7 +50,7 @@ def row(**given_values: Any) -> dict[str, Any]:
     return dict.fromkeys(TYPES) | given_values
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(filters(), st.lists(ROWS, max_size=12))
 @example(col("i64") == 2.0**53, [row(i64=2**53), row(i64=2**53 + 1)])
 @example(col("f64") > 2**53, [row(f64=NAN), row(f64=2.0**53), row(f64=2.0**53 + 2)])
@@ -133,7 +133,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @settings(
-    max_examples=300,
+    max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -178,6 +178,35 @@ def test_nan_is_the_greatest_number_and_zero_has_no_sign(
     table = table_of([row(f64=NAN), row(f64=-0.0), row(f64=math.inf), row()])
 
     assert answer(expression, table) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a%", ["a", "a\nb", "a.b", "a%b", "axb"]),
+        ("%b", ["a\nb", "a.b", "a%b", "axb"]),
+        ("a%b", ["a\nb", "a.b", "a%b", "axb"]),
+        ("a_b", ["a\nb", "a.b", "a%b", "axb"]),
+        ("a.b", ["a.b"]),
+        (r"a\%b", ["a%b"]),
+        (r"a\%_", ["a%b"]),
+        ("%.%", ["a.b"]),
+        ("_", ["a", "\U0001f600"]),
+        ("%", ["", "a", "a\nb", "a.b", "a%b", "axb", "\U0001f600"]),
+        ("", [""]),
+        ("A%", []),
+    ],
+)
+def test_like_matches_whole_texts(pattern: str, expected: list[str]) -> None:
+    """`%` and `_` pass line ends, `_` is one character, not one byte; dots are dots."""
+    rows = [row(name=text) for text in ("", "a", "a\nb", "a.b", "a%b", "axb", "\U0001f600")]
+    table = table_of([*rows, row()])
+
+    found = filter_table(bind(col("name").like(pattern), SCHEMA), table, NAMES)
+
+    assert found.column("name").to_pylist() == expected
+    missed = filter_table(bind(~col("name").like(pattern), SCHEMA), table, NAMES)
+    assert missed.num_rows == len(rows) - len(expected)
 
 
 def test_a_hundred_thousand_values_are_fine() -> None:

@@ -377,7 +377,7 @@ def test_columns_are_known_by_id() -> None:
     assert columns_of(bound(Constant(value=True))) == frozenset()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(filters())
 def test_every_filter_binds_and_hashes(expression: Expression) -> None:
     """Binding is a pure function of the expression; equal expressions have equal hashes."""

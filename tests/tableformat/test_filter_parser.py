@@ -179,7 +179,7 @@ def test_an_expression_as_deep_as_allowed_reads_back() -> None:
     assert parse_filter(str(deep)) == deep
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(filters())
 @example(col("a").is_in([]))
 @example(~~(col('weird "name"') == "'"))
@@ -194,7 +194,7 @@ def test_text_reads_back_as_an_equal_expression(expression: Expression) -> None:
     assert type(again) is type(expression)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.one_of(
         st.text(),
