@@ -22,8 +22,10 @@ from strandline.tableformat.actions import (
     apply,
 )
 from strandline.tableformat.errors import (
+    CommitConflict,
     CommitStateUnknown,
     CommitTimeout,
+    InvalidInput,
     ObjectMissing,
     OutcomeUnclear,
     StorageFailed,
@@ -45,6 +47,7 @@ COMMIT_TIMEOUT_S: Final = 120.0
 UNCLEAR_TIMEOUT_S: Final = 30.0
 JITTER_S: Final = 0.005
 """Flat and short: growing pauses only make the slowest writer slower (measured)."""
+_LEAST_TRIES: Final = 4
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 1.0
 
@@ -147,6 +150,7 @@ class _Attempt:
         self.deadline = chain.runtime.monotonic() + timeout_s
         self.timeout_s = timeout_s
         self.pauses = 0
+        self.tries = 0
 
     def once(self, head: Snapshot, change: Change) -> tuple[Committed | None, Snapshot]:
         """One try. Without a result, the second value is the newer head to try again on."""
@@ -159,7 +163,14 @@ class _Attempt:
         )
         keys = {a.key.writer_id for a in change.actions if isinstance(a, AddSegments) and a.key}
         cold = documents.cold_positions(self.chain.storage, head.manifest, keys)
-        applied = apply(head.manifest, head.xxh64, change.actions, stamp, cold)
+        try:
+            applied = apply(head.manifest, head.xxh64, change.actions, stamp, cold)
+        except (CommitConflict, InvalidInput):
+            # Final only on the newest version: an older one may fail what has become right.
+            newest = self.chain.refresh(head)
+            if newest.manifest.version == head.manifest.version:
+                raise
+            return None, newest
         if isinstance(applied, AlreadyCommitted):
             return Committed(head, applied.position), head
         data = codec.encode_document(applied.to_json())
@@ -172,7 +183,9 @@ class _Attempt:
         return Committed(created), created
 
     def check_time(self, head: Snapshot) -> None:
-        if self.chain.runtime.monotonic() > self.deadline:
+        """Give up when time is over, but not at once: a process may have slept for an hour."""
+        self.tries += 1
+        if self.tries >= _LEAST_TRIES and self.chain.runtime.monotonic() > self.deadline:
             raise CommitTimeout(
                 f"no commit to {self.chain.storage.url} within {self.timeout_s:g} s: other writers "
                 f"or the store were in the way; the head is version {head.manifest.version}. "

@@ -22,6 +22,7 @@ from strandline.tableformat.actions import (
     EvolveSchema,
     ExternalKey,
     SetFence,
+    settle_key,
 )
 from strandline.tableformat.errors import InvalidInput, ReadOnlyTable
 from strandline.tableformat.stores.probe import probe_once_per_process
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from strandline.maintenance.verify import VerifyReport
     from strandline.tableformat.config import Config
     from strandline.tableformat.expressions import Expression
-    from strandline.tableformat.manifest import CommitRecord, Manifest
+    from strandline.tableformat.manifest import CommitRecord, Manifest, Position
 
 MAX_PROPERTIES_BYTES: Final = 4_096
 
@@ -232,6 +233,10 @@ class Table:
         manifest = self._head.manifest
         if not rows.num_rows:
             return Commit(manifest.version, manifest.next_seq, manifest.next_seq - 1, 0)
+        if conditions.key is not None:
+            known = settle_key(conditions.key, manifest.positions, {})
+            if known is not None:
+                return _earlier(known)
         probe_once_per_process(self._chain.storage)
         change = AppendChange(
             self._chain.storage,
@@ -241,15 +246,13 @@ class Table:
             schema=schema,
             conditions=conditions,
         )
-        before = len(manifest.segments)
         done = self._commit(change, "append", stored_properties)
         if done.earlier is not None:
-            first = done.earlier.first_seq
-            last = first + done.earlier.rows - 1
-            return Commit(done.earlier.version, first, last, done.earlier.rows, duplicate=True)
+            return _earlier(done.earlier)
         made = done.snapshot.manifest
         # The rows are safe. Housekeeping may take its time, and may fail.
-        if rolling.should_roll(min(before, len(made.segments) - 1), len(made.segments)):
+        listed = len(made.segments)
+        if rolling.should_roll(listed - len(change.pending), listed):
             self._see(tidy(self._chain, done.snapshot))
         first = made.next_seq - rows.num_rows
         return Commit(made.version, first, made.next_seq - 1, rows.num_rows)
@@ -323,6 +326,11 @@ class Table:
                 f"this handle reads version {self.version} and cannot write. Open the table "
                 "without version and as_of."
             )
+
+
+def _earlier(position: Position) -> Commit:
+    last_seq = position.first_seq + position.rows - 1
+    return Commit(position.version, position.first_seq, last_seq, position.rows, duplicate=True)
 
 
 def _repeatable(data: Any) -> bool:

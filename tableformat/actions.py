@@ -174,7 +174,7 @@ def apply(
     """
     for action in actions:
         if isinstance(action, AddSegments) and action.key is not None:
-            known = _settle_key(action.key, head.positions, cold_positions)
+            known = settle_key(action.key, head.positions, cold_positions)
             if known is not None:
                 return AlreadyCommitted(known)
     version = head.version + 1
@@ -213,7 +213,7 @@ def _apply_one(draft: Manifest, action: Action, committed_at: int) -> Manifest:
 # --- appends -----------------------------------------------------------------------------------
 
 
-def _settle_key(
+def settle_key(
     key: BatchKey, hot: Mapping[str, Position], cold: Mapping[str, Position]
 ) -> Position | None:
     """The position that covers this batch already; None if the batch is the next one."""
@@ -225,6 +225,11 @@ def _settle_key(
                 "changed. Use another writer_id for numbered batches."
             )
         return stored if stored is not None and key.number <= stored.number else None
+    if stored is not None and stored.kind != WAL:
+        raise CommitConflict(
+            f"writer id {key.writer_id!r} belongs to a writer that numbers its batches. Nothing "
+            "was changed. Use another writer_id for the write-ahead log."
+        )
     if stored is None or stored.incarnation != key.incarnation:
         if key.first_record != 1:
             raise WriterPositionLost(key.writer_id, key.first_record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from dataclasses import dataclass
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.tables import Place, memory_url
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ def s3_endpoint() -> Iterator[str]:
     moto looks whether the key exists and then writes it; S3 does both in one step. A lock around
     its PUT makes it as strict as the original, so that a race tests our code and not moto.
     """
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # or a failure shows every request
     responses = pytest.importorskip("moto.s3.responses").S3Response
     unlocked, lock = responses.put_object, threading.Lock()
 
@@ -62,3 +67,16 @@ def s3_bucket(s3_endpoint: str) -> S3Bucket:
     fs = s3fs.S3FileSystem(**options, use_listings_cache=False)
     fs.call_s3("create_bucket", Bucket=name)
     return S3Bucket(f"s3://{name}/table", options, name, s3_endpoint)
+
+
+@pytest.fixture(
+    params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)],
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Somewhere to create a table: on disk, in memory, on S3."""
+    if request.param == "local":
+        return Place(str(tmp_path / "table"))
+    if request.param == "memory":
+        return Place(memory_url())
+    bucket = request.getfixturevalue("s3_bucket")
+    return Place(bucket.url, bucket.storage_options)
