@@ -1,4 +1,4 @@
-"""Whole scans against an oracle that answers row by row: through files, stats, pages and pruning."""
+"""Whole scans against an oracle that answers row by row: files, stats, pages and pruning."""
 
 from __future__ import annotations
 
