@@ -1,6 +1,10 @@
 """Tables on Azure Blob Storage, through adlfs: a commit is a Put Blob with `If-None-Match: *`.
 
 adlfs lends its credentials and its open client; the requests are the client's own, each sent once.
+
+Tested with the real library against a local stand-in for the service. Not tested is the service
+itself: its credentials, accounts with real folders, and that it honours the condition. The probe
+checks the last before a process's first write.
 """
 
 from __future__ import annotations

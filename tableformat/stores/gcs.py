@@ -2,6 +2,10 @@
 
 gcsfs lends its credentials, its connections and its event loop. The few requests are sent here,
 because gcsfs repeats a failed one up to six times and forgets the status of most answers.
+
+Tested with the real library against a local stand-in for the service. Not tested is the service
+itself: its credentials, its rate limits, and that it honours the condition. The probe
+checks the last before a process's first write.
 """
 
 from __future__ import annotations

@@ -223,15 +223,18 @@ class LocalStorage(Storage):
 
     def _take_lock(self, timeout_s: float) -> int | None:
         folder = self._full_folder(MANIFEST_FOLDER)
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         while True:
             try:
                 held = self._disk.try_lock(folder)
             except OSError:
                 return None  # no such folder yet, or a disk without locks: the link decides
-            if held is not None or time.monotonic() >= deadline:
+            waited_s = time.monotonic() - began
+            if held is not None or waited_s >= timeout_s:
                 return held
-            time.sleep(random.uniform(0.0002, 0.001))  # noqa: S311 - jitter, not a secret
+            # Who has waited longer asks more often, so that nobody is passed over for long.
+            pause_s = random.uniform(0.0001, 0.0005)  # noqa: S311 - jitter, not a secret
+            time.sleep(pause_s / (1 + 50 * waited_s))
 
     # --- the steps of a durable write ---
 
