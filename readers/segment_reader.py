@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from strandline.readers.sparse_file import SparseFile
 from strandline.tableformat import codec, types
-from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing
+from strandline.tableformat.errors import CorruptTable, InvalidInput, MissingFile, ObjectMissing
 from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID, TS_ID, WINDOW_ID
 from strandline.tableformat.segments import DENSE
 from strandline.tableformat.timestamps import derive
@@ -46,7 +46,7 @@ def read_segment(
             "the store. Rows would be missing, so nothing is returned; restore the file, or read "
             "a version that does not list it."
         ) from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, InvalidInput) as error:
         raise CorruptTable(f"{storage.url}: {entry.path} is damaged: {error}") from None
 
 

@@ -293,7 +293,7 @@ def from_json(document: Any, version: int) -> Manifest:
         raise CorruptTable(f"manifest {version}: its commit record is of another version")
     schema = schemas.from_json(fields.object("schema"))
     tail = Fields(fields.object("tail"), "manifest.tail")
-    fence, removed = fields.optional("fence"), fields.list("removed_files")
+    fence = fields.optional("fence")
     if fence is not None and type(fence) is not str:
         raise CorruptTable("manifest.fence must be text or null")
     parent = fields.optional("parent_xxh64")
@@ -322,7 +322,7 @@ def from_json(document: Any, version: int) -> Manifest:
             for p in fields.list("window_pages")
         ),
         segments=tuple(segments.segment_from_json(s) for s in fields.list("segments")),
-        removed_files=tuple(str(path) for path in removed),
+        removed_files=tuple(paths.check_removable(p) for p in fields.list("removed_files")),
         reader_features=reader_features,
         writer_features=writer_features,
         extra={key: document[key] for key in document.keys() - _FIELDS},
@@ -351,5 +351,12 @@ def _check_consistent(manifest: Manifest) -> None:
         raise CorruptTable(f"manifest {manifest.version} refers to a file twice")
     if max(manifest.schema.by_id) >= manifest.next_column_id:
         raise CorruptTable(f"manifest {manifest.version}: next_column_id is in use")
+    expected = range(manifest.version, manifest.version - len(manifest.history), -1)
+    if [record.version for record in manifest.history] != list(expected) or (
+        manifest.history[:1] != (manifest.commit,)
+    ):
+        raise CorruptTable(
+            f"manifest {manifest.version}: its history is not its own commit and those before it"
+        )
     if next_seq > INT64_MAX - 1 or manifest.trim_seq > next_seq:
         raise CorruptTable(f"manifest {manifest.version}: the trim point is beyond the tail")

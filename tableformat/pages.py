@@ -12,11 +12,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.tableformat import paths, segments, stats
 from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.fields import Fields
 from strandline.tableformat.pruning import Bounds
 from strandline.tableformat.types import ColumnType, Domain
 
@@ -45,6 +47,8 @@ FIXED: Final = pa.schema(
     ]
 )
 """`seq_base` is null in a segment whose rows are dense."""
+EXTRA: Final = pa.field("extra", pa.string())
+"""Only in pages that list an entry with fields we do not know: these, as a JSON object."""
 
 _BOUND_TYPES: Final[dict[Domain, pa.DataType]] = {
     Domain.INT: pa.int64(),
@@ -92,6 +96,11 @@ def encode_page(entries: Sequence[SegmentEntry], schema: Schema) -> bytes:
         pa.array([e.ts_stored for e in entries], pa.bool_()),
     ]
     fields = list(FIXED)
+    if any(e.extra for e in entries):
+        fields.append(EXTRA)
+        arrays.append(
+            pa.array([orjson.dumps(e.extra).decode() if e.extra else None for e in entries])
+        )
     for column in schema.columns:
         known = [e.stats_of(column) for e in entries] if column.type.domain is not None else []
         if any(s is not None for s in known):
@@ -198,11 +207,9 @@ class SegmentPage:
         if not len(rows):
             return []
         indices = pa.array(rows)
-        taken = [array.take(indices).to_pylist() for array in self._read(FIXED.names)]
-        return [
-            self._entry(dict(zip(FIXED.names, row, strict=True)))
-            for row in zip(*taken, strict=True)
-        ]
+        names = [*FIXED.names, *({EXTRA.name} & self._names)]
+        taken = [array.take(indices).to_pylist() for array in self._read(names)]
+        return [self._entry(dict(zip(names, row, strict=True))) for row in zip(*taken, strict=True)]
 
     def all_entries(self, schema: Schema) -> list[SegmentEntry]:
         """Full entries with their stats, for writing another page."""
@@ -247,7 +254,16 @@ class SegmentPage:
             rows_are=segments.DENSE if dense else segments.OFFSET,
             seq_base=0 if dense else row["seq_base"],
             ts_stored=row["ts_stored"],
+            extra=self._extra(row.get(EXTRA.name)),
         )
+
+    def _extra(self, text: str | None) -> dict[str, Any]:
+        if text is None:
+            return {}
+        try:
+            return Fields(orjson.loads(text), f"page {self._ref.path}: extra").value
+        except orjson.JSONDecodeError as error:
+            raise CorruptTable(f"page {self._ref.path}: extra is not JSON: {error}") from None
 
 
 def _with_stats(entry: SegmentEntry, found: dict[str, Any]) -> SegmentEntry:

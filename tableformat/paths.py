@@ -98,5 +98,12 @@ def parse_page_path(path: object, suffix: str) -> int:
     return int(match[1])
 
 
+def check_removable(path: object) -> str:
+    """A path that a commit may list as removed: a data file or a page, and nothing else."""
+    if isinstance(path, str) and (_PAGE.fullmatch(path) or _SEGMENT.fullmatch(path)):
+        return path
+    raise CorruptTable(f"removed file {_shown(path)} does not fit the grammar of SPEC.md")
+
+
 def _shown(path: object) -> str:
     return repr(path)[:120]

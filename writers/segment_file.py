@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from strandline.tableformat.config import Config
     from strandline.tableformat.schema import Column, Schema
+    from strandline.tableformat.types import ColumnType
 
 OFFSET_COLUMN: Final = "_off"
 TIME_COLUMN: Final = "_ts"
@@ -71,7 +72,7 @@ def encode_segment(
         use_dictionary=dictionaries or False,
         column_encoding=encodings or None,
         # Readers take Parquet's own stats for a float column with NaN as if it had none.
-        write_statistics=_columns_with_statistics(table, nan_columns),
+        write_statistics=_columns_with_statistics(table, schema, nan_columns),
         write_page_checksum=True,
         write_page_index=True,
         store_schema=False,
@@ -116,11 +117,20 @@ def _columns_with_nan(table: pa.Table, schema: Schema) -> frozenset[str]:
     )
 
 
-def _columns_with_statistics(table: pa.Table, without: frozenset[str]) -> bool | list[str]:
-    if not without:
+def _columns_with_statistics(
+    table: pa.Table, schema: Schema, without: frozenset[str]
+) -> bool | list[str]:
+    if not without and not any(_nests_floats(column.type) for column in schema.columns):
         return True
-    # A list names leaves; nested columns then go without, which costs nothing: nobody reads them.
+    # A list names leaves; nested columns then go without. Looking for NaN inside them would cost
+    # more than their statistics are worth, and Spark prunes by the fields of a struct too.
     return [name for name in table.column_names if name not in without] or False
+
+
+def _nests_floats(kind: ColumnType) -> bool:
+    return any(
+        child.type.domain is Domain.FLOAT or _nests_floats(child.type) for child in kind.children
+    )
 
 
 def _encodings(table: pa.Table, schema: Schema) -> tuple[list[str], dict[str, str]]:
