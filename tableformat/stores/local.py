@@ -59,6 +59,8 @@ _HINTS = {
     errno.EEXIST: "a file of this name exists already",
 }
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NOT_LINKED = {*_HINTS, *_DENIED, errno.ENOENT, errno.EMLINK, errno.EXDEV, errno.ELOOP}
+"""Refusals of a link. After any other error, on a network disk above all, the name may exist."""
 
 # Two threads: a data file and its index are synced while the caller syncs the manifest.
 _SYNCS = Background(2, "strandline-fsync")
@@ -322,7 +324,12 @@ class LocalStorage(Storage):
                     f"({os.strerror(error.errno)}), so two writers could overwrite each other. "
                     "Nothing was changed. Keep the table on another disk."
                 ) from None
-            raise
+            if error.errno in _NOT_LINKED:
+                raise
+            self._unsynced_folders.add(_parent(full))
+            raise OutcomeUnclear(
+                f"the disk failed while {full} was given its name: {error.strerror}"
+            ) from None
         return Put.CREATED
 
     def _sync_names(self, folder: str, path: str) -> None:
