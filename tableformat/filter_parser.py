@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from math import inf, isinf, nan
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from strandline.tableformat.errors import InvalidFilter, InvalidInput
 from strandline.tableformat.expressions import (
@@ -77,8 +77,7 @@ def filter_from(source: str | Expression) -> Expression:
     return parse_filter(source) if isinstance(source, str) else as_expression(source)
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     position: int
