@@ -38,7 +38,11 @@ $(DEMO_READY): pyproject.toml | $(BIN)/python
 
 $(DEV_READY): pyproject.toml | $(BIN)/python
 	@echo "Installing the development tools; Spark is large, so the first time takes minutes."
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[s3]'
+	@# s3fs takes one exact botocore, and each boto3 takes one too: naming the boto3 that fits
+	@# spares pip a search through dozens of releases.
+	$(PIP) -e '.[dev]' "boto3==$$($(BIN)/python -c \
+		'from importlib.metadata import version; print(version("botocore"))')"
 	@touch $@ $(DEMO_READY)
 
 $(BENCH_READY): pyproject.toml $(DEV_READY)

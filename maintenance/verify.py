@@ -14,7 +14,7 @@ import numpy as np
 from strandline.catalog import documents
 from strandline.readers.segment_reader import read_segment
 from strandline.tableformat import codec
-from strandline.tableformat.errors import CorruptTable, ObjectMissing, StrandlineError
+from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing, StrandlineError
 from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID
 
 if TYPE_CHECKING:
@@ -99,6 +99,28 @@ def verify(storage: Storage, manifest: Manifest, *, deep: bool = False) -> Verif
     )
 
 
+def check_segment(storage: Storage, entry: SegmentEntry) -> None:
+    """Refuse a data file that is missing, has another size, or another footer than its entry."""
+    length = entry.footer_bytes + _TAIL_BYTES
+    try:
+        size = storage.size(entry.path)
+        if size != entry.size_bytes:
+            raise CorruptTable(
+                f"{entry.path} has {size} bytes, and the manifest says {entry.size_bytes}"
+            )
+        (tail,) = storage.read_ranges([(entry.path, size - length, length)])
+    except ObjectMissing:
+        raise MissingFile(f"{entry.path} is listed by the table and is not in the store") from None
+    footer, ending = tail[:-_TAIL_BYTES], tail[-_TAIL_BYTES:]
+    if (
+        codec.checksum(footer) != entry.footer_xxh64
+        or ending != entry.footer_bytes.to_bytes(4, "little") + b"PAR1"
+    ):
+        raise CorruptTable(
+            f"the footer of {entry.path} does not have the checksum that the manifest gives"
+        )
+
+
 @dataclass(slots=True)
 class _Walk:
     storage: Storage
@@ -176,24 +198,11 @@ class _Walk:
     def segment(self, entry: SegmentEntry, *, deep: bool) -> None:
         """One data file."""
         try:
-            size = self.storage.size(entry.path)
-            if size != entry.size_bytes:
-                raise CorruptTable(f"it has {size} bytes and should have {entry.size_bytes}")
+            check_segment(self.storage, entry)
             if deep:
                 self._rows(entry)
-            else:
-                self._footer(entry)
-        except ObjectMissing:
-            self._report(entry.path, "the file is missing")
         except StrandlineError as error:
             self._report(entry.path, error)
-
-    def _footer(self, entry: SegmentEntry) -> None:
-        length = entry.footer_bytes + _TAIL_BYTES
-        (tail,) = self.storage.read_ranges([(entry.path, entry.size_bytes - length, length)])
-        ending = entry.footer_bytes.to_bytes(4, "little") + b"PAR1"
-        if codec.checksum(tail[:-_TAIL_BYTES]) != entry.footer_xxh64 or tail[-8:] != ending:
-            raise CorruptTable("its footer does not have the checksum that the manifest gives")
 
     def _rows(self, entry: SegmentEntry) -> None:
         """Read every column; the reader checks footer, row count, page checksums and types."""

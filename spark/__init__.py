@@ -1,1 +1,7 @@
-"""Spark reads Strandline tables."""
+"""Spark: tables as DataFrames. Importing this does not import PySpark."""
+
+from strandline.spark.java import JavaMissing
+from strandline.spark.read import read
+from strandline.spark.session import session
+
+__all__ = ["JavaMissing", "read", "session"]

@@ -1,0 +1,59 @@
+"""A small local Spark, for trying things out and for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strandline.spark.java import require_java
+from strandline.tableformat.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    # Everything stays on this machine, whatever its host name resolves to.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(
+    app_name: str = "strandline",
+    *,
+    master: str = "local[2]",
+    memory: str = "1g",
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The running session, or a new one on this machine: two threads, no web page, UTC.
+
+    Needs the extra `spark` and Java 17; an error says so where one is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - an optional dependency
+    except ImportError:
+        raise StrandlineError(
+            "PySpark is not installed: pip install 'strandline[spark]' adds it"
+        ) from None
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    require_java()
+    builder = SparkSession.builder.appName(app_name).master(master)
+    logging = Path(__file__).with_name("log4j2.properties").as_uri()
+    settings = {
+        **_SETTINGS,
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+        **(config or {}),
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
