@@ -1,0 +1,77 @@
+"""One process that uses a table, and writes down what it was told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strandline import api
+from strandline.tableformat.errors import CommitStateUnknown, StrandlineError
+from tests.faults.kinds import SimulatedCrash
+from tests.faults.ledger import SCHEMA, Batch, Told
+
+if TYPE_CHECKING:
+    from strandline.table import Table
+    from strandline.tableformat.storage import Storage
+    from tests.faults.world import World
+
+
+class Client:
+    """A handle on the table in one process.
+
+    An error ends the step and not the process, as in a program that logs it and goes on.
+    """
+
+    def __init__(self, world: World, storage: Storage, name: str) -> None:
+        self._world, self._storage = world, storage
+        self._runtime = world.runtime(name)
+        self._table: Table | None = None
+
+    @property
+    def table(self) -> Table:
+        """The handle; opened when it is first needed."""
+        if self._table is None:
+            self._table = api.open_in(self._storage, runtime=self._runtime)
+        return self._table
+
+    def create(self, *, exist_ok: bool = False, **config: Any) -> None:
+        try:
+            self._table = api.create_in(
+                self._storage,
+                SCHEMA,
+                exist_ok=exist_ok,
+                runtime=self._runtime,
+                time_column="at",
+                **config,
+            )
+        except StrandlineError:
+            return
+        self._world.ledger.uuids.add(self._table.uuid)
+
+    def open(self) -> None:
+        """Read the head."""
+        try:
+            assert self.table.version
+        except StrandlineError:
+            return
+
+    def append(self, batch: Batch) -> None:
+        writer, number = batch.key or (None, None)
+        ledger = self._world.ledger
+        ledger.note(batch, Told.REFUSED)
+        try:
+            commit = self.table.append(batch.data(), writer_id=writer, batch=number)
+        except (SimulatedCrash, CommitStateUnknown) as error:
+            ledger.note(batch, Told.NOTHING)
+            if isinstance(error, SimulatedCrash):
+                raise
+        except StrandlineError:
+            ledger.note(batch, Told.REFUSED)
+        else:
+            ledger.note(batch, Told.DONE, commit)
+
+    def add_column(self, name: str) -> None:
+        try:
+            self.table.evolve(add={name: "int64"})
+        except StrandlineError:
+            return
+        self._world.ledger.columns.add(name)

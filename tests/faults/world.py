@@ -1,0 +1,120 @@
+"""One case's world: its store, a scripted clock, scripted chance, and the processes in it."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from strandline.catalog.page_cache import PAGES
+from strandline.catalog.runtime import Runtime
+from strandline.readers import scan
+from strandline.tableformat import rolling
+from strandline.tableformat.stores import local, memory, probe
+from strandline.tableformat.stores.background import run_now
+from strandline.writers import append
+from tests.faults.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
+
+    from strandline.tableformat.storage import Storage
+
+START_MS = 1_800_000_000_000
+_STORE = "faults"
+
+
+class Clock:
+    """Time that passes only when somebody looks at it or sleeps."""
+
+    def __init__(self) -> None:
+        self._elapsed_ms = 0.0
+
+    def now_ms(self) -> int:
+        self._elapsed_ms += 1
+        return START_MS + int(self._elapsed_ms)
+
+    def peek_ms(self) -> int:
+        return START_MS + int(self._elapsed_ms)
+
+    def monotonic(self) -> float:
+        self._elapsed_ms += 0.01
+        return self._elapsed_ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self._elapsed_ms += seconds * 1000
+
+
+class World:
+    """What all processes of a case share."""
+
+    def __init__(self, seed: int, store: Storage) -> None:
+        self.seed = seed
+        self.store = store
+        """The store as it is, without faults."""
+        self.clock = Clock()
+        self.ledger = Ledger()
+
+    def runtime(self, process: str) -> Runtime:
+        """Return the time and chance of one process: the same for the same seed and name."""
+        chance = random.Random(f"{self.seed} {process}")
+        return Runtime(
+            now_ms=self.clock.now_ms,
+            monotonic=self.clock.monotonic,
+            sleep=self.clock.sleep,
+            random_hex=lambda count: chance.randbytes(count).hex(),
+            fraction=chance.random,
+        )
+
+
+class InlineExecutor:
+    """A thread pool without threads: operations come in one order, so a seed gives one trace."""
+
+    def __init__(self, threads: int = 1) -> None:
+        del threads
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        return run_now(call, *args)
+
+    def map(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        return iter([call(item) for item in items])
+
+
+def forget_everything() -> None:
+    """Drop what a process keeps in memory, as a restart does."""
+    PAGES.clear()
+    probe._proven.clear()  # noqa: SLF001 - what a new process has not proven yet
+
+
+@contextmanager
+def scripted(seed: int, thresholds: Mapping[str, int] | None = None) -> Iterator[None]:
+    """Take chance and threads out of the library, and set `rolling`'s thresholds for a while."""
+    chance = random.Random(f"{seed} names")
+    names = SimpleNamespace(token_hex=lambda count: chance.randbytes(count).hex())
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for module in (probe, local):
+            patch.setattr(module, "secrets", names)
+        for module in (append, scan):
+            patch.setattr(module, "ThreadPoolExecutor", InlineExecutor)
+        for name, value in (thresholds or {}).items():
+            patch.setattr(rolling, name, value)
+        forget_everything()
+        yield
+        forget_everything()
+
+
+def empty_memory_store() -> memory.MemoryStorage:
+    """Return a memory store that holds nothing."""
+    memory._shelves.pop(_STORE, None)  # noqa: SLF001 - otherwise every case would stay in memory
+    return memory.MemoryStorage(_STORE)
