@@ -25,7 +25,8 @@ def conformed(array: pa.Array | pa.ChunkedArray, target: pa.DataType) -> pa.Chun
     given = array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
     kind = types.from_arrow(target)
     out = conform_column(given, kind, "x")
-    assert out.type.equals(types.to_arrow(kind), check_metadata=True)
+    for typed in (out, *out.chunks):
+        assert typed.type.equals(types.to_arrow(kind), check_metadata=True)
     out.validate(full=True)
     return out
 
@@ -90,6 +91,10 @@ MAP = pa.map_(pa.string(), pa.int64())
         (raw([1000, -3000], pa.timestamp("ns")), US),
         (raw([1000, -3000], pa.timestamp("ns", tz="+02:00")), UTC_US),
         (pa.array([[1, 2], None, []], pa.large_list(pa.int64())), pa.list_(pa.int32())),
+        (
+            pa.array([[1, 2], None, []], pa.list_(pa.field("item", pa.int64()))),
+            pa.list_(pa.int64()),
+        ),
         (pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int64(), 2)), pa.list_(pa.int64())),
         (pa.array([[1, 2], None, []], pa.list_view(pa.int64())), pa.list_(pa.int64())),
         (pa.array([["a"], None], pa.large_list_view(pa.string_view())), pa.list_(pa.string())),

@@ -14,6 +14,20 @@ from strandline.tableformat.damage import check_valid
 from strandline.tableformat.errors import InvalidRow
 
 
+class Unhashable(pa.ExtensionType):
+    """Someone's type; like any Python class with `__eq__` alone, it has no hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.string(), "tests.unhashable")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _: pa.DataType, __: bytes) -> Unhashable:
+        return cls()
+
+
 def damaged(array: pa.Array) -> int | None:
     """The row that the error names."""
     with pytest.raises(InvalidRow, match="damaged") as caught:
@@ -50,6 +64,18 @@ def _readable(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+@pytest.mark.parametrize("place", range(20))
+def test_a_bad_byte_is_found_at_any_place_also_behind_a_slice(place: int) -> None:
+    """[E1] Bytes are looked at eight at a time; none of the eight may be overlooked."""
+    text = bytearray(b"a" * 20)
+    text[place] = 0xFF
+    array = pa.array([b"x" * 20, bytes(text), b"y" * 20]).view(pa.string())
+
+    assert damaged(array) == 1
+    assert damaged(array.slice(1, 1)) == 0
+    check_valid(array.slice(2), "x")
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
@@ -109,7 +135,7 @@ def test_healthy_arrays_of_all_kinds_pass() -> None:
         pa.array([True, None]),
         pa.array([{"a": ["x"]}, None]),
         pa.array([], pa.string()),
-        pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1"])),
+        pa.ExtensionArray.from_storage(Unhashable(), pa.array(["1"])),
         pa.array(["ü" * 1000, "a" * 1001, ""]),
     ):
         check_valid(array, "x")
