@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from strandline.readers.evaluate import evaluate, filter_table
 from strandline.tableformat.binding import bind
 from strandline.tableformat.expressions import (
+    OPERATORS,
     And,
     Compare,
     ComparePair,
@@ -178,6 +179,16 @@ def test_nan_is_the_greatest_number_and_zero_has_no_sign(
     table = table_of([row(f64=NAN), row(f64=-0.0), row(f64=math.inf), row()])
 
     assert answer(expression, table) == expected
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_float_columns_compare_with_each_other_in_the_same_order(operator: str) -> None:
+    """[E11] Every pair of NaN, infinity, zeros and null, of two widths."""
+    values = [None, NAN, math.inf, 1.5, 0.0, -0.0, -math.inf]
+    rows = [row(f32=left, f64=right) for left in values for right in values]
+    expression = ComparePair("f32", operator, "f64")
+
+    assert answer(expression, table_of(rows)) == [truth(expression, one) for one in rows]
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,7 @@ CASTS = [
     (col("f64") == Decimal("0.1"), COMPARE(C["f64"], "=", 0.1)),
     (col("f32") == 0.1, COMPARE(C["f32"], "=", 0.1)),
     (col("f64") == -0.0, COMPARE(C["f64"], "=", 0.0)),
+    (col("f64") == Decimal("-0.0"), COMPARE(C["f64"], "=", 0.0)),
     (col("f64") == "-Infinity", COMPARE(C["f64"], "=", -math.inf)),
     (col("f64") <= NAN, KNOWN(C["f64"], value=True)),
     (col("f64") > NAN, KNOWN(C["f64"], value=False)),
