@@ -16,7 +16,7 @@ from tests.faults.disk import CRASH, TEAR, Call, CrashDisk, DiskFault, Unsynced,
 from tests.faults.harness import check_after_restart
 from tests.faults.kinds import SimulatedCrash
 from tests.faults.ledger import BrokenPromise, Ledger
-from tests.faults.world import Clock, World, forget_everything, scripted
+from tests.faults.world import Clock, World, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ class _Lazy(Future[Any]):
 
     def __init__(self, call: Callable[..., Any], *args: Any) -> None:
         super().__init__()
-        self._begin = lambda: call(*args)
+        self._begin: Callable[[], Any] = lambda: call(*args)
         self._begun = False
 
     def result(self, timeout: float | None = None) -> Any:
@@ -77,6 +77,7 @@ _prepared: dict[tuple[str, int], tuple[CrashDisk, Ledger, Clock]] = {}
 
 def run_disk_case(case: DiskCase) -> list[Call]:
     """Tell the story on a disk, cut the power, restart, check; gives the trace."""
+    prepare_disk(case.scenario, case.seed)
     with scripted(case.seed, case.scenario.thresholds), pytest.MonkeyPatch.context() as patch:
         if case.lazy:
             patch.setattr(local, "run_now", _Lazy)
@@ -88,24 +89,23 @@ def run_disk_case(case: DiskCase) -> list[Call]:
             raise BrokenPromise(f"{case}: {type(error).__name__}: {error}") from error
 
 
-def _prepare(case: DiskCase) -> tuple[World, CrashDisk]:
-    key = case.scenario.name, case.seed
-    if key not in _prepared:
-        first = CrashDisk()
-        world = World(case.seed, storage_on(first))
-        case.scenario.prepare(world, Client(world, world.store, "before"))
-        _prepared[key] = first.after_power_cut(Unsynced.LOST), world.ledger, world.clock
-        forget_everything()
-    disk, ledger, clock = _prepared[key]
-    ours = disk.clone()
-    world = World(case.seed, storage_on(ours))
-    world.ledger, world.clock = copy.deepcopy(ledger), copy.copy(clock)
-    return world, ours
+def prepare_disk(scenario: Scenario, seed: int) -> None:
+    """Make the table that a scenario begins with; it is the same for every case."""
+    if (scenario.name, seed) in _prepared:
+        return
+    with scripted(seed, scenario.thresholds):
+        disk = CrashDisk()
+        world = World(seed, storage_on(disk))
+        scenario.prepare(world, Client(world, world.store, "before"))
+    _prepared[scenario.name, seed] = disk.after_power_cut(Unsynced.LOST), world.ledger, world.clock
 
 
 def _run(case: DiskCase) -> list[Call]:
     scenario = case.scenario
-    world, disk = _prepare(case)
+    begin, ledger, clock = _prepared[scenario.name, case.seed]
+    disk = begin.clone()
+    world = World(case.seed, storage_on(disk))
+    world.ledger, world.clock = copy.deepcopy(ledger), copy.copy(clock)
     client = Client(world, world.store, "ours")
     scenario.before(world, client)
     disk.trace.clear()

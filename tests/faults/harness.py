@@ -43,10 +43,10 @@ class Case:
 
 def run_case(case: Case) -> list[Operation]:
     """Tell the story, restart, check; gives the trace. `BrokenPromise` names the case."""
+    prepare(case.scenario, case.seed)
     with scripted(case.seed, case.scenario.thresholds):
-        world = World(case.seed, empty_memory_store())
         try:
-            return _run(case, world)
+            return _run(case, _prepared_world(case))
         except BrokenPromise as broken:
             raise BrokenPromise(f"{case}: {broken}") from broken
         except Exception as error:
@@ -56,24 +56,28 @@ def run_case(case: Case) -> list[Operation]:
 _prepared: dict[tuple[str, int], tuple[dict[str, bytes], Ledger, Clock]] = {}
 
 
-def _prepare(case: Case, world: World) -> None:
-    """Begin where the preparation of this scenario ended; it is the same for every case."""
-    key = case.scenario.name, case.seed
-    if key not in _prepared:
-        case.scenario.prepare(world, Client(world, world.store, "before"))
-        objects = {path: world.store.read(path) for path, _ in world.store.walk("")}
-        _prepared[key] = objects, copy.deepcopy(world.ledger), copy.copy(world.clock)
-        forget_everything()
+def prepare(scenario: Scenario, seed: int) -> None:
+    """Make the table that a scenario begins with; it is the same for every case."""
+    if (scenario.name, seed) in _prepared:
         return
-    objects, ledger, clock = _prepared[key]
+    with scripted(seed, scenario.thresholds):
+        world = World(seed, empty_memory_store())
+        scenario.prepare(world, Client(world, world.store, "before"))
+        objects = {path: world.store.read(path) for path, _ in world.store.walk("")}
+    _prepared[scenario.name, seed] = objects, world.ledger, world.clock
+
+
+def _prepared_world(case: Case) -> World:
+    objects, ledger, clock = _prepared[case.scenario.name, case.seed]
+    world = World(case.seed, empty_memory_store())
     for path, data in objects.items():
         world.store.put_if_absent(path, data)
     world.ledger, world.clock = copy.deepcopy(ledger), copy.copy(clock)
+    return world
 
 
 def _run(case: Case, world: World) -> list[Operation]:
     scenario = case.scenario
-    _prepare(case, world)
     storage = FaultyStorage(world.store, clock_ms=world.clock.peek_ms, is_local=case.is_local)
     client = Client(world, storage, "ours")
     scenario.before(world, client)

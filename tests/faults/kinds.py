@@ -22,6 +22,8 @@ class Kind(Enum):
     CRASH_AFTER = "crash_after"
     LAND_LATE = "land_late"
     """The caller hears nothing, and it is done later: see `Fault.lands`."""
+    CRASH_IN_FLIGHT = "crash_in_flight"
+    """The process ends while the request is on its way, and it is done later."""
     THROTTLE = "throttle"
     """The store is busy and asks to come again."""
     DENY = "deny"
@@ -54,7 +56,7 @@ class Fault:
         name = self.kind.value
         if self.kind is Kind.THROTTLE:
             name += f"_{self.code}"
-        if self.kind is Kind.LAND_LATE:
+        if self.kind in (Kind.LAND_LATE, Kind.CRASH_IN_FLIGHT):
             name += f"_{self.lands.value if isinstance(self.lands, Landing) else self.lands}"
         if self.times != 1:
             name += "_for_ever" if self.times == FOR_EVER else f"_x{self.times}"
@@ -77,9 +79,10 @@ LATE: Final = tuple(
     Fault(Kind.LAND_LATE, lands=lands)
     for lands in (1, 2, 4, Landing.AT_RESTART, Landing.AFTER_REOPEN)
 )
+IN_FLIGHT: Final = tuple(Fault(Kind.CRASH_IN_FLIGHT, lands=lands) for lands in Landing)
 
 _ANY: Final = (FAIL_BEFORE, LOSE_REPLY, CRASH_BEFORE, CRASH_AFTER, DENY, *BUSY, BUSY_FOR_LONG)
-_WRITE: Final = (*_ANY, CONFLICTING, *LATE)
+_WRITE: Final = (*_ANY, CONFLICTING, *LATE, *IN_FLIGHT)
 FAULTS_OF: Final[dict[str, tuple[Fault, ...]]] = {
     "read": (*_ANY, OUTAGE),
     "read_ranges": _ANY,
@@ -90,6 +93,6 @@ FAULTS_OF: Final[dict[str, tuple[Fault, ...]]] = {
     # What goes wrong with a write is told by its wait; the wait itself can only be interrupted.
     "wait": (CRASH_BEFORE, CRASH_AFTER),
     "put_if_absent": (*_WRITE, LOSE_EVERY_REPLY, OUTAGE, BUSY_FOR_EVER),
-    "delete": (*_ANY, *LATE),
+    "delete": (*_ANY, *LATE, *IN_FLIGHT),
 }
 """Every fault that each kind of operation is put through."""

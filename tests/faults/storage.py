@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.stores.ranges import Span
 
 T = TypeVar("T")
+_DELAYED = frozenset({Kind.LAND_LATE, Kind.CRASH_IN_FLIGHT})
 _READS = frozenset({"read", "read_ranges", "size", "list", "walk"})
 
 
@@ -118,10 +119,12 @@ class FaultyStorage(Storage):
             raise StoreBusy(f"injected: {what}: the store answers {fault.code}")
         if fault.kind is Kind.DENY:
             raise AccessDenied(f"injected: {what}: the store answers 403")
-        if fault.kind is Kind.LAND_LATE and kind not in _READS:
+        if fault.kind in _DELAYED and kind not in _READS:
             lands = fault.lands
             due = len(self.trace) + lands if isinstance(lands, int) else lands
             self._late.append((due, act))
+            if fault.kind is Kind.CRASH_IN_FLIGHT:
+                self.crash()
             raise OutcomeUnclear(f"injected: no reply to {what}, which is on its way")
         result = act()
         if fault.kind is Kind.CRASH_AFTER:
@@ -162,14 +165,14 @@ class FaultyStorage(Storage):
         def write() -> None:
             self.inner.write_new(path, data).wait()
 
-        if fault is not None and fault.kind is Kind.CRASH_AFTER:
-            write()
-            self.crash()
+        if fault is not None and fault.kind in (Kind.CRASH_AFTER, Kind.CRASH_IN_FLIGHT):
+            # Nobody will wait any more.
+            self._finish(fault, "write_new", path, write)
         return _Write(self, path, lambda: self._finish(fault, "write_new", path, write))
 
     def put_if_absent(self, path: str, data: bytes, *, after: Sequence[PendingWrite] = ()) -> Put:
         fault = self._begin("put_if_absent", path)
-        if fault is not None and fault.kind is Kind.LAND_LATE:
+        if fault is not None and fault.kind in _DELAYED:
             for pending in after:
                 pending.wait()
             after = ()

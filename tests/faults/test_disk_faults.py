@@ -22,7 +22,7 @@ from tests.faults.scenarios import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tests.faults.scenarios import Scenario
 
@@ -42,13 +42,12 @@ def run_all(cases: Iterable[DiskCase]) -> int:
 
 @pytest.mark.parametrize("scenario", ALONE, ids=lambda scenario: scenario.name)
 def test_a_sample_of_power_cuts_and_disk_errors(
-    scenario: Scenario, capsys: pytest.CaptureFixture[str]
+    scenario: Scenario, report: Callable[[str], None]
 ) -> None:
     """[X5] [C1] [E15] Unsynced bytes and names are lost, kept, mixed or torn; promises are not."""
     cases = [*every_disk_case(scenario), *every_disk_case(scenario, lazy=True)]
     count = run_all(random.Random(scenario.name).sample(cases, SAMPLE))
-    with capsys.disabled():
-        print(f"\n  {scenario.name}: {count} of {len(cases)} disk cases", end="")
+    report(f"{scenario.name}: {count} of {len(cases)} disk cases")
 
 
 @pytest.mark.parametrize("scenario", TOGETHER, ids=lambda scenario: scenario.name)
@@ -63,21 +62,19 @@ def test_another_process_commits_at_any_call_and_then_the_power_goes(scenario: S
 @pytest.mark.parametrize("lazy", [False, True], ids=["at_once", "when_waited_for"])
 @pytest.mark.parametrize("scenario", ALONE, ids=lambda scenario: scenario.name)
 def test_the_power_goes_at_every_call(
-    scenario: Scenario, capsys: pytest.CaptureFixture[str], *, lazy: bool
+    scenario: Scenario, report: Callable[[str], None], *, lazy: bool
 ) -> None:
     """[X5] [C1] [E15] Every call, every fault, every fate; mixed fates with several seeds."""
     count = run_all(every_disk_case(scenario, lazy=lazy, seeds=range(3)))
-    with capsys.disabled():
-        print(f"\n  {scenario.name}: {count} disk cases", end="")
+    report(f"{scenario.name}: {count} disk cases")
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("scenario", TOGETHER, ids=lambda scenario: scenario.name)
 def test_the_power_goes_at_every_call_of_two_processes(
-    scenario: Scenario, capsys: pytest.CaptureFixture[str]
+    scenario: Scenario, report: Callable[[str], None]
 ) -> None:
     """[X5] [C1] Every turn of the other process, with every seventh fault."""
     cases = [case for index, case in enumerate(every_disk_case(scenario)) if index % 7 == 0]
     count = run_all(cases)
-    with capsys.disabled():
-        print(f"\n  {scenario.name}: {count} disk cases of two processes", end="")
+    report(f"{scenario.name}: {count} disk cases of two processes")

@@ -12,7 +12,7 @@ from tests.faults.kinds import LATE, LOSE_REPLY
 from tests.faults.scenarios import APPEND, CONCURRENT, CONCURRENT_KEY, KEYED, SCENARIOS, ZOMBIE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tests.faults.scenarios import Scenario
 
@@ -32,14 +32,13 @@ def run_all(cases: Iterable[Case]) -> int:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_sample_of_faults_loses_and_doubles_nothing(
-    scenario: Scenario, capsys: pytest.CaptureFixture[str]
+    scenario: Scenario, report: Callable[[str], None]
 ) -> None:
     """[X5] [C1] [E15] Acknowledged rows once, other batches whole or not at all."""
     cases = [*every_case(scenario), *every_case(scenario, is_local=True)]
     chosen = random.Random(scenario.name).sample(cases, SAMPLE)
     count = run_all(chosen) + run_all(seeded_case(scenario, seed) for seed in range(SEEDED))
-    with capsys.disabled():
-        print(f"\n  {scenario.name}: {count} of {len(cases)} single faults and seeded sets", end="")
+    report(f"{scenario.name}: {count} of {len(cases)} single faults and seeded sets")
 
 
 def test_the_quick_run_has_at_least_500_cases() -> None:
@@ -51,12 +50,11 @@ def test_the_quick_run_has_at_least_500_cases() -> None:
 @pytest.mark.parametrize("is_local", [False, True], ids=["object_store", "disk_rules"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_every_fault_at_every_operation(
-    scenario: Scenario, capsys: pytest.CaptureFixture[str], *, is_local: bool
+    scenario: Scenario, report: Callable[[str], None], *, is_local: bool
 ) -> None:
     """[X5] [C1] [E15] All operations, all faults, and all places for another process's turn."""
     count = run_all(every_case(scenario, is_local=is_local))
-    with capsys.disabled():
-        print(f"\n  {scenario.name}: {count} cases", end="")
+    report(f"{scenario.name}: {count} cases")
 
 
 @pytest.mark.proof
@@ -64,7 +62,7 @@ def test_every_fault_at_every_operation(
     "scenario", [APPEND, KEYED, CONCURRENT, CONCURRENT_KEY, ZOMBIE], ids=lambda s: s.name
 )
 def test_every_second_fault_after_an_unclear_create(
-    scenario: Scenario, capsys: pytest.CaptureFixture[str]
+    scenario: Scenario, report: Callable[[str], None]
 ) -> None:
     """[X5] The attempts that settle an unclear outcome can fail as well."""
     firsts = [
@@ -74,14 +72,12 @@ def test_every_second_fault_after_an_unclear_create(
         for fault in (LOSE_REPLY, *LATE)
     ]
     count = sum(run_all(second_faults(first)) for first in firsts)
-    with capsys.disabled():
-        print(f"\n  {scenario.name}: {count} pairs of faults", end="")
+    report(f"{scenario.name}: {count} pairs of faults")
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_many_faults_at_once(scenario: Scenario, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_faults_at_once(scenario: Scenario, report: Callable[[str], None]) -> None:
     """[X5] [C1] Sets of faults chosen by a seed."""
     count = run_all(seeded_case(scenario, seed) for seed in range(100, 250))
-    with capsys.disabled():
-        print(f"\n  {scenario.name}: {count} seeded sets", end="")
+    report(f"{scenario.name}: {count} seeded sets")
