@@ -114,7 +114,6 @@ def _columns() -> dict[str, Any]:
         _columns() | {"name": np.array(["ü", None, ""], object)},
         pl.DataFrame(ROWS, schema_overrides={"at": pl.Datetime("us", "UTC")}),
         pl.DataFrame(TABLE).lazy().collect(),
-        duckdb.arrow(TABLE),
         TABLE.select(["tags", "score", "at", "name", "id"]),
         TABLE.replace_schema_metadata({"pandas": "{}"}),
         pa.concat_tables([TABLE.slice(0, 1), TABLE.slice(1, 0), TABLE.slice(1)]),
@@ -129,6 +128,17 @@ def test_every_shape_of_data_gives_the_same_table(data: object) -> None:
     assert out.schema.equals(SCHEMA.arrow, check_metadata=True)
     out.validate(full=True)
     assert out.to_pylist() == TABLE.to_pylist()
+
+
+def test_duckdb_relations_are_taken_in() -> None:
+    """[C12] A query's result is appended as it is, with no rows too."""
+    with duckdb.connect() as connection:
+        relation = connection.from_arrow(TABLE)
+
+        assert to_arrow(relation, SCHEMA).to_pylist() == TABLE.to_pylist()
+        assert to_arrow(relation.filter("id = 2"), SCHEMA).to_pylist() == TABLE.to_pylist()[1:2]
+        assert to_arrow(relation.filter("false"), SCHEMA).num_rows == 0
+        assert refused(connection.sql("select 1 as id, 5 as name")).field == "name"
 
 
 def test_pandas_frames_keep_their_values_and_lose_their_index() -> None:
@@ -218,7 +228,6 @@ def test_data_of_the_right_types_is_passed_on_without_a_copy() -> None:
         pd.DataFrame({"id": []}),
         pl.DataFrame(),
         pl.DataFrame({"name": []}),
-        duckdb.sql("select 1 as id where false"),
     ],
     ids=lambda data: type(data).__module__.split(".")[0] + "." + type(data).__name__,
 )
