@@ -14,6 +14,10 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 DEMO_READY := $(VENV)/.demo-ready
 DEV_READY := $(VENV)/.dev-ready
 BENCH_READY := $(VENV)/.bench-ready
+# s3fs takes one exact botocore, and so does each boto3: naming the boto3 that fits spares pip a
+# search through dozens of releases.
+FITTING_BOTO3 := $(BIN)/python -c \
+	'from importlib.metadata import version; print("boto3==" + version("botocore"))'
 PYTEST := $(BIN)/python -m pytest
 TYPECHECK := build/typecheck
 
@@ -39,14 +43,11 @@ $(DEMO_READY): pyproject.toml | $(BIN)/python
 $(DEV_READY): pyproject.toml | $(BIN)/python
 	@echo "Installing the development tools; Spark is large, so the first time takes minutes."
 	$(PIP) -e '.[s3]'
-	@# s3fs takes one exact botocore, and each boto3 takes one too: naming the boto3 that fits
-	@# spares pip a search through dozens of releases.
-	$(PIP) -e '.[dev]' "boto3==$$($(BIN)/python -c \
-		'from importlib.metadata import version; print(version("botocore"))')"
+	$(PIP) -e '.[dev]' "$$($(FITTING_BOTO3))"
 	@touch $@ $(DEMO_READY)
 
 $(BENCH_READY): pyproject.toml $(DEV_READY)
-	$(PIP) -e '.[dev,bench]'
+	$(PIP) -e '.[dev,bench]' "$$($(FITTING_BOTO3))"
 	@touch $@
 
 demo: $(DEMO_READY)
@@ -70,7 +71,7 @@ proof: $(DEV_READY)
 	$(PYTEST) -m proof
 
 bench: $(BENCH_READY)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python benchmarks/run.py
 
 clean:
 	rm -rf $(VENV) build dist lake strandline.egg-info spark-warehouse metastore_db derby.log \
