@@ -39,9 +39,14 @@ class InvalidFilter(InvalidInput):
         self.text, self.position, self.reason = text, position, reason
 
     def __str__(self) -> str:
+        # The line with the mistake, and of a long line only the neighbourhood.
+        start = self.text.rfind("\n", 0, self.position) + 1
+        line = self.text[start:].partition("\n")[0]
+        column = self.position - start
+        left = max(0, column - 60)
         return (
             f"cannot understand the filter at character {self.position + 1}: {self.reason}\n"
-            f"  {self.text}\n  {' ' * self.position}^"
+            f"  {line[left : left + 120]}\n  {' ' * (column - left)}^"
         )
 
 

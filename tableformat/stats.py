@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from strandline.tableformat import values
 from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.like import after_prefix
 from strandline.tableformat.types import ColumnType, Domain
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 MAX_BOUND_LENGTH: Final = 32
 """Characters of text, or bytes, that a bound keeps."""
-_LAST_CHARACTER: Final = 0x10FFFF
-_SURROGATES: Final = range(0xD800, 0xE000)
 _LAST_BYTE: Final = 0xFF
 
 
@@ -84,17 +83,7 @@ def bounded(
 
 def _ceil_text(high: str) -> str | None:
     """The least short text above all that start like `high`; None if there is none."""
-    if len(high) <= MAX_BOUND_LENGTH:
-        return high
-    kept = high[:MAX_BOUND_LENGTH]
-    while kept:
-        bumped = ord(kept[-1]) + 1
-        if bumped in _SURROGATES:
-            bumped = _SURROGATES.stop
-        if bumped <= _LAST_CHARACTER:
-            return kept[:-1] + chr(bumped)
-        kept = kept[:-1]
-    return None
+    return high if len(high) <= MAX_BOUND_LENGTH else after_prefix(high[:MAX_BOUND_LENGTH])
 
 
 def _ceil_bytes(high: bytes) -> bytes | None:

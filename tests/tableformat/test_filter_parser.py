@@ -186,7 +186,9 @@ def shape(expression: Expression) -> object:
         return type(expression), [shape(part) for part in expression.parts]
     if isinstance(expression, Not):
         return Not, shape(expression.inner)
-    return type(expression), repr([getattr(expression, f.name) for f in fields(expression)])  # type: ignore[arg-type]
+    held = [getattr(expression, f.name) for f in fields(expression)]  # type: ignore[arg-type]
+    # 1E+400 and its plain digits are one decimal; equality has compared the value already.
+    return type(expression), repr([type(v) if isinstance(v, Decimal) else v for v in held])
 
 
 @settings(max_examples=200, deadline=None)
@@ -195,6 +197,7 @@ def shape(expression: Expression) -> object:
 @example(~~(col('weird "name"') == "'"))
 @example(col("a") == 1.5)
 @example(col("a") == 1e300)
+@example(col("a") == Decimal("1E+400"))
 def test_text_reads_back_as_an_equal_expression(expression: Expression) -> None:
     """What `str` prints, the parser reads: filters can travel as text without loss."""
     again = parse_filter(str(expression))
