@@ -9,6 +9,7 @@ by one.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _PLAIN: Final[dict[str, frozenset[type]]] = {
     "bool": frozenset({bool}),
     **dict.fromkeys(types.INTEGER_RANGES, frozenset({int})),
-    "float32": frozenset({float}),
+    "float32": frozenset(),
     "float64": frozenset({float}),
     "decimal": frozenset({Decimal, int}),
     "date": frozenset({date}),
@@ -53,6 +54,7 @@ _PLAIN: Final[dict[str, frozenset[type]]] = {
 """Classes whose values need no second look."""
 
 _PAIR: Final = 2
+_FLOAT32: Final = struct.Struct("<f")
 
 
 def column_from_python(values: list[Any], kind: ColumnType, field: str) -> pa.ChunkedArray:
@@ -73,7 +75,7 @@ def _build(values: list[Any], kind: ColumnType, field: str) -> pa.Array:
     classes.discard(type(None))
     if not classes <= _PLAIN[kind.name] and not _are_plain_times(values, classes, kind):
         values = _converted(values, classes, kind, field)
-    # Arrow rounds a Python float to 32 bits without a word; 64 bits first, then with a check.
+    # Arrow rounds an integer to 32 bits without a word; 64 bits first, then with a check.
     arrow = pa.float64() if kind.name == "float32" else types.to_arrow(kind)
     try:
         array = pa.array(values, arrow)
@@ -176,6 +178,12 @@ def _from_datetime64(value: np.datetime64) -> datetime | None:
     return out
 
 
+def _nearest_float32(value: float) -> float:
+    """Python has no 32-bit float to write 0.1 in, so rounding is what its author asked for."""
+    nearest: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]  # too large is an OverflowError
+    return nearest
+
+
 # A bool is an int to Python, a timedelta64 an integer to numpy, a datetime a date: not to us.
 _INTS: Final = ((int, np.integer), (bool, np.timedelta64))
 _FLOATS: Final = ((float, np.float16, np.float32, np.float64), ())
@@ -183,7 +191,7 @@ _FLOAT_RULES: Final = ((*_INTS, _exact_float), (*_FLOATS, float))
 _CONVERTERS: Final[dict[str, tuple[tuple[Any, Any, Convert], ...]]] = {
     "bool": (((bool, np.bool_), (), bool),),
     **dict.fromkeys(types.INTEGER_RANGES, ((*_INTS, int),)),
-    "float32": _FLOAT_RULES,
+    "float32": ((*_INTS, _exact_float), (*_FLOATS, _nearest_float32)),
     "float64": _FLOAT_RULES,
     "decimal": ((*_INTS, int), (Decimal, (), _keep)),
     "date": ((date, datetime, _keep),),

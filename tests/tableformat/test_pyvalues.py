@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from array import array
 from collections import OrderedDict, deque
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
@@ -72,6 +73,8 @@ def column(values: list[Any], target: pa.DataType) -> list[Any]:
         (2**60, pa.float64(), 2.0**60),
         (np.int64(5), pa.float32(), 5.0),
         (np.float32(0.1), pa.float32(), float(np.float32(0.1))),
+        (0.1, pa.float32(), float(np.float32(0.1))),
+        (-math.inf, pa.float32(), -math.inf),
         (np.float16(0.5), pa.float64(), 0.5),
         (Decimal("1.50"), pa.decimal128(3, 1), Decimal("1.5")),
         (Decimal("1E+2"), pa.decimal128(5, 2), Decimal(100)),
@@ -139,7 +142,6 @@ def test_values_that_fit_enter_exactly(value: Any, target: pa.DataType, expected
         (10**400, pa.float64()),
         (Decimal("0.5"), pa.float64()),
         ("0.5", pa.float64()),
-        (0.1, pa.float32()),
         (2**24 + 1, pa.float32()),
         (1e300, pa.float32()),
         (0.5, pa.decimal128(5, 2)),
