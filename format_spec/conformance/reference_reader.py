@@ -91,7 +91,7 @@ def read(root: Path, path: str, kind: str = "missing_file") -> bytes:
 
 
 def document(data: bytes) -> dict[str, Any]:
-    """[DOC-1] to [DOC-4] One JSON text in one LZ4 frame of exactly one form."""
+    """[DOC-1] to [DOC-4], [DOC-6] One JSON text in one LZ4 frame of exactly one form."""
     need(23 <= len(data) <= 16 * 2**20, "size of the document")
     need(data[:5] == b"\x04\x22\x4d\x18\x6c" and data[5] in b"\x40\x50\x60\x70", "LZ4 header")
     size = int.from_bytes(data[6:14], "little")
@@ -100,6 +100,7 @@ def document(data: bytes) -> dict[str, Any]:
         frame = lz4.frame.LZ4FrameDecompressor()
         text = frame.decompress(data, max_length=size + 1)
         need(frame.eof and not frame.unused_data and len(text) == size, "end of the LZ4 frame")
+        need(sum(map(text.count, (b",", b":", b"[", b"{"))) <= 4_000_000, "number of values")
         found = json.loads(text)
     except (RuntimeError, ValueError, RecursionError) as error:
         raise Refused("corrupt", str(error)) from None
@@ -202,8 +203,8 @@ def segments(root: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
         need(len(folded["windows"]) == ref["entries"], "entries of a window page")
         windows += folded["windows"]
     entries = [checked(entry) for entry in found["segments"]]
-    for window, ref in [(window, ref) for window in windows for ref in window["pages"]]:
-        start, duration = map(int, WINDOW.fullmatch(window["prefix"]).groups())  # type: ignore[union-attr]
+    for prefix, ref in [(w["prefix"], ref) for w in windows for ref in w["pages"]]:
+        start, duration = window_of(prefix)
         need(start <= int64(ref["min_ts"]) <= int64(ref["max_ts"]) < start + duration, "page times")
         rows = pq.read_table(pa.BufferReader(page(root, ref, "parquet")))
         need(set(PAGE_COLUMNS) <= set(rows.column_names), "columns of a page")
@@ -220,13 +221,21 @@ def segments(root: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
     return entries
 
 
+def window_of(prefix: str) -> tuple[int, int]:
+    """[LAY-6] Start and duration of a window."""
+    match = WINDOW.fullmatch(prefix)
+    if match is None:
+        raise Refused("corrupt", f"window {prefix!r}")
+    start, duration = int(match[1]), int(match[2])
+    need(start % duration == 0 and start < YEAR_10000_MS >= duration, f"window {prefix!r}")
+    return start, duration
+
+
 def checked(entry: dict[str, Any]) -> dict[str, Any]:
     """[SEG-1] to [SEG-4] An entry with integers for its int64 fields."""
-    match = SEGMENT_PATH.fullmatch(str(entry["path"]))
-    if match is None:
-        raise Refused("corrupt", f"segment path {entry['path']!r}")
-    start, duration = int(match[1]), int(match[2])
-    need(start % duration == 0 and start < YEAR_10000_MS >= duration, "window")
+    path = entry["path"]
+    need(SEGMENT_PATH.fullmatch(path), f"segment path {path!r}")
+    start, duration = window_of(path.split("/")[0])
     names = ("row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts")
     out = {**entry, **{name: int64(entry[name], name[0] in "rs") for name in names}}
     need(entry["status"] == "committed" and entry["rows_are"] in ("dense", "offset"), "entry")

@@ -66,6 +66,7 @@ CITES: Final = {
     "flipped_manifest_bit": "DOC-2 RD-3",
     "checksum_switched_off": "DOC-3",
     "decompression_bomb": "DOC-4",
+    "too_many_values": "DOC-6",
     "truncated_manifest": "DOC-2",
     "bytes_behind_the_frame": "DOC-2",
     "flipped_data_bit": "PAR-8 RD-3",

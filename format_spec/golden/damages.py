@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from world import World, at, small_limits
+from world import World, at, frame, small_limits
 
 from strandline.tableformat import codec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_EMPTY = b"[]," * 2_500_000 + b"[]]"
 Damage = Callable[[World, dict[str, Any]], Any]
 DAMAGES: dict[str, tuple[str, str, Damage]] = {}
 
@@ -236,6 +238,12 @@ def decompression_bomb(world: World, document: dict[str, Any]) -> None:
     data = bytearray(file.read_bytes())
     data[6:14] = (2**33).to_bytes(8, "little")
     file.write_bytes(data)
+
+
+@damage("corrupt", "A few kilobytes that unfold to five million empty lists.")
+def too_many_values(world: World, document: dict[str, Any]) -> None:
+    text = orjson.dumps({**document, "later": []}).replace(b'"later":[]', b'"later":[' + _EMPTY)
+    world.manifest_file(_version(document)).write_bytes(frame(text))
 
 
 @damage("corrupt", "A manifest cut in the middle.")

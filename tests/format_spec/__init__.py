@@ -1,0 +1,1 @@
+"""Tests of the specification, its schemas, golden tables and the conformance kit."""

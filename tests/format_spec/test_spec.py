@@ -1,0 +1,365 @@
+"""SPEC.md says what the code does: its examples decode, its tables are the code's."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from strandline.catalog import documents
+from strandline.tableformat import (
+    actions,
+    codec,
+    config,
+    manifest,
+    pages,
+    paths,
+    schema,
+    segments,
+    stats,
+    timestamps,
+    types,
+    values,
+    windows,
+)
+from strandline.tableformat.segments import PageRef
+from tests.format_spec.places import (
+    CONFORMANCE,
+    GOLDEN,
+    ROOT,
+    SPEC,
+    Example,
+    examples,
+    fields_in,
+    table_after,
+    validator,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+REQUIREMENT = re.compile(r"\[([A-Z]+-[0-9]+)\]")
+TEXT = SPEC.read_text(encoding="utf-8")
+
+ELSEWHERE = {
+    "catalog/test_chain.py": {
+        "GC-2": "test_after_a_long_pause_the_head_is_found_by_listing",
+        "HEAD-2": "test_a_warm_head_is_confirmed_in_one_request",
+    },
+    "catalog/test_commit.py": {
+        "COM-1": "test_a_lost_reply_is_settled_by_reading",
+        "COM-2": "test_an_outcome_that_stays_unclear_is_said_so_and_nothing_is_deleted",
+        "COM-4": "test_a_lost_race_is_rebased_without_writing_data_again",
+        "GC-4": "test_a_stalled_writer_cannot_commit_a_version_that_was_removed",
+    },
+    "catalog/test_tidy.py": {
+        "COM-11": "test_two_rolls_of_the_same_segments_land_once",
+        "PAG-11": "test_a_manifest_stays_small_however_long_the_history",
+        "PAG-3": "test_pages_keep_stats_of_every_kind_of_column",
+        "POS-6": "test_idle_positions_are_forgotten_only_when_all_pages_merge",
+    },
+    "readers/test_scan_parity.py": {
+        "RD-5": "test_scans_give_exactly_the_rows_that_match",
+    },
+    "strandline/test_evolve.py": {
+        "EVO-1": "test_changes_that_would_lose_meaning_are_refused",
+        "EVO-6": "test_changes_that_would_lose_meaning_are_refused",
+    },
+    "strandline/test_exactly_once.py": {
+        "POS-3": "test_wal_records_follow_each_other_without_gap_or_overlap",
+        "POS-4": "test_a_log_without_a_stored_position_is_not_replayed_blindly",
+        "POS-5": "test_one_id_cannot_be_both_kinds_of_writer",
+    },
+    "strandline/test_table.py": {
+        "HEAD-4": "test_time_travel_by_version_and_by_time",
+        "RD-6": "test_a_handle_is_live_and_a_scan_is_pinned",
+    },
+    "tableformat/test_storage_contract.py": {
+        "STO-1": "test_one_thread_wins_each_name",
+        "STO-2": "test_list_shows_the_files_of_one_folder",
+    },
+    "tableformat/test_storage_local.py": {
+        "STO-5": "test_everything_is_durable_before_the_link_and_the_name_after_it",
+    },
+    "tableformat/test_storage_s3.py": {
+        "STO-3": "test_each_answer_to_a_read_has_one_meaning",
+        "STO-6": "test_the_probe_refuses_a_store_that_ignores_the_condition",
+    },
+    "tableformat/test_timestamps.py": {
+        "TIM-1": "test_times_outside_the_calendar_are_refused",
+    },
+    "writers/test_segment_file.py": {
+        "SEG-5": "test_stats_equal_a_look_at_every_value",
+        "STA-1": "test_stats_equal_a_look_at_every_value",
+    },
+}
+"""Requirements whose tests belong to another package and speak of it in their own words."""
+
+
+# --- examples -----------------------------------------------------------------------------------
+
+
+def _page_ref(suffix: str) -> PageRef:
+    return PageRef(
+        path=f"_strandline/pages/1-0123456789abcdef{suffix}",
+        object_bytes=1,
+        xxh64="0" * 16,
+        entries=1,
+        row_count=1,
+        size_bytes=1,
+        min_seq=0,
+        max_seq=0,
+        min_ts=0,
+        max_ts=0,
+        column_stats={},
+    )
+
+
+def _as_document(value: Any) -> bytes:
+    return codec.encode_document(json.dumps(value).encode())
+
+
+DECODERS: dict[str, Callable[[Any], Any]] = {
+    "manifest": lambda value: manifest.from_json(value, int(value["version"])),
+    "schema": schema.from_json,
+    "type": types.from_json,
+    "config": lambda value: config.from_json(value, schema.schema_from({"ts": "timestamptz"})),
+    "commit": manifest.record_from_json,
+    "segment": segments.segment_from_json,
+    "window": segments.window_from_json,
+    "position": manifest.position_from_json,
+    "position_page_ref": manifest.document_ref_from_json,
+    "window_page": lambda value: documents._decode_windows(  # noqa: SLF001
+        _page_ref(".json.lz4"), _as_document(value)
+    ),
+    "position_page": lambda value: documents._decode_positions(  # noqa: SLF001
+        _page_ref(".json.lz4"), _as_document(value)
+    ),
+}
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.kind)
+def test_every_json_example_is_decoded(example: Example) -> None:
+    """No example drifts: the library decodes it, and its JSON Schema accepts it."""
+    assert example.kind, f"this example carries no marker: {example.text[:200]}"
+    value = json.loads(example.text)
+
+    if example.kind == "stats":
+        stats.from_json(types.from_json(example.argument), value, "example")
+    else:
+        DECODERS[example.kind](value)
+
+    validator(example.kind).validate(value)
+
+
+def test_there_are_examples_of_every_kind() -> None:
+    """Each decoder has an example, so each record is shown in SPEC.md at least once."""
+    assert {example.kind for example in examples()} == {*DECODERS, "stats"}
+
+
+def test_the_worked_example_is_the_golden_table() -> None:
+    """The manifest shown in section 16 is the one stored in the golden table, field by field."""
+    (example,) = (example for example in examples() if example.golden)
+    file = GOLDEN / example.golden / "table" / paths.manifest_path(3)
+
+    assert json.loads(example.text) == codec.decode_document(file.read_bytes(), "golden")
+
+
+def test_the_worked_example_shows_the_recorded_rows() -> None:
+    """The rows printed in section 16 are those recorded beside the golden table."""
+    expected = json.loads((GOLDEN / "v1_worked_example" / "expected.json").read_text())["rows"]
+    shown = [
+        {"_seq": seq, "_ts": ts, "_window": window, "name": name, "x": x}
+        for seq, ts, window, name, x in table_after("12. **Drop**")
+    ]
+    for row in shown:
+        row["name"] = {"null": None, "d \u00d7 40": "d" * 40}.get(row["name"], row["name"])
+
+    assert shown == [{name: row[name] for name in shown[0]} for row in expected]
+
+
+# --- requirement ids ----------------------------------------------------------------------------
+
+
+def _defined() -> list[str]:
+    """Every id that SPEC.md speaks of."""
+    return sorted(set(REQUIREMENT.findall(TEXT)))
+
+
+def _cited_by_tests() -> dict[str, set[str]]:
+    cited: dict[str, set[str]] = {}
+    for file in (ROOT / "tests").rglob("*.py"):
+        if file.name != "test_spec.py":
+            for found in re.findall(r"[A-Z]+-[0-9]+", file.read_text(encoding="utf-8")):
+                cited.setdefault(found, set()).add(file.name)
+    for case in json.loads((CONFORMANCE / "cases.json").read_text())["cases"]:
+        for found in case["cites"]:
+            cited.setdefault(found, set()).add("cases.json")
+    for found in REQUIREMENT.findall((ROOT / "tests/format_spec/test_spec.py").read_text()):
+        cited.setdefault(found, set()).add("test_spec.py")
+    return cited
+
+
+def _tested_elsewhere() -> set[str]:
+    return {found for tests in ELSEWHERE.values() for found in tests}
+
+
+def test_every_requirement_has_a_test() -> None:
+    """Everything specified is tested: each id is cited by a test or a case that runs here."""
+    cited = _tested_elsewhere().union(_cited_by_tests())
+
+    assert [found for found in _defined() if found not in cited] == []
+
+
+@pytest.mark.parametrize("file", ELSEWHERE)
+def test_requirements_tested_elsewhere_name_a_test(file: str) -> None:
+    """The list of exceptions names tests that exist."""
+    text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+
+    assert [test for test in ELSEWHERE[file].values() if f"def {test}(" not in text] == []
+    assert _tested_elsewhere() <= set(_defined())
+
+
+def test_every_cited_requirement_exists() -> None:
+    """A case or a test of this folder never cites an id that SPEC.md lacks."""
+    prefixes = {found.split("-")[0] for found in _defined()}
+    known = set(_defined())
+
+    unknown = [
+        found
+        for found, where in _cited_by_tests().items()
+        if found.split("-")[0] in prefixes and found not in known and "cases.json" in where
+    ]
+
+    assert unknown == []
+
+
+def test_ids_of_a_group_are_counted_without_gaps() -> None:
+    """A gap would be a requirement that somebody removed; ids are never reused or dropped."""
+    groups: dict[str, list[int]] = {}
+    for found in _defined():
+        group, number = found.split("-")
+        groups.setdefault(group, []).append(int(number))
+
+    assert {g: n for g, n in groups.items() if sorted(n) != list(range(1, len(n) + 1))} == {}
+
+
+# --- tables of the specification ----------------------------------------------------------------
+
+
+def test_field_tables_are_those_of_the_code() -> None:
+    """[M2] Every record's table in SPEC.md lists exactly the fields the code reads and writes."""
+    assert fields_in("## 6 The root manifest") == manifest._FIELDS  # noqa: SLF001
+    assert fields_in("**6.1 Config.**") == config._FIELDS  # noqa: SLF001
+    assert fields_in("**7.2 Segment entries.**") == segments._SEGMENT_FIELDS  # noqa: SLF001
+    promised = "min_seq max_seq row_count size_bytes schema_version status created_at path"
+    assert {*promised.split(), "column_stats"} <= segments._SEGMENT_FIELDS  # noqa: SLF001
+
+
+def test_the_columns_of_a_segment_page_are_those_of_the_code() -> None:
+    """[PAG-5] [PAG-6] SPEC.md 8.1 names each column of a page."""
+    column = schema.Column(id=7, name="x", physical_name="x", type=types.ColumnType("int64"))
+    of_stats = {field.name.replace("7", "<id>") for field in pages.stats_fields(column)}
+
+    assert fields_in("**8.1 Segment pages**") == {*pages.FIXED.names, "extra", *of_stats}
+
+
+def _type_rows() -> list[list[str]]:
+    return [row for row in table_after("**5.1 Types.**") if row[0].startswith('`"')]
+
+
+def _named(cell: str) -> types.ColumnType:
+    name = re.findall(r'`"([^"]+)"`', cell)[0]
+    return types.from_json("decimal(20,3)" if name.startswith("decimal") else name)
+
+
+def test_the_type_table_names_every_type_with_its_domain() -> None:
+    """[TYP-1] The closed set of SPEC.md is the code's, with the same domain for stats."""
+    assert {_named(row[0]).name for row in _type_rows()} == {*types._ARROW, "decimal"}  # noqa: SLF001
+    for row in _type_rows():
+        domain = _named(row[0]).domain
+        assert domain is not None
+        assert row[5] == domain.value
+
+
+@pytest.mark.parametrize("row", _type_rows(), ids=lambda row: row[0])
+def test_the_type_table_tells_what_other_engines_see(row: list[str], tmp_path: Path) -> None:
+    """[TYP-1] Arrow, Parquet's physical type and DuckDB's type are as SPEC.md 5.1 says."""
+    kind = _named(row[0])
+    arrow = types.to_arrow(kind)
+    file = tmp_path / "one.parquet"
+    pq.write_table(pa.table({"v": pa.nulls(1, arrow)}), file, store_schema=False)
+    leaf = pq.ParquetFile(file).schema.column(0)
+
+    found = duckdb.sql(f"SELECT typeof(v) FROM '{file}'").fetchall()
+
+    arrow_cell = row[1].replace("p, s", "20, 3").replace(", UTC]", ", tz=UTC]")
+    assert str(arrow).replace("[day]", "") == arrow_cell
+    assert leaf.physical_type in row[2]
+    assert found == [(row[4].replace("p,s", "20,3"),)]
+
+
+def test_the_widening_table_is_the_code() -> None:
+    """[EVO-4] Exactly the pairs of SPEC.md 5.2 are allowed."""
+    scalars = [types.ColumnType(name) for name in types._ARROW]  # noqa: SLF001
+    allowed = {
+        (old.name, new.name) for old in scalars for new in scalars if types.can_widen(old, new)
+    }
+    listed = {
+        (old, new)
+        for row in table_after("`nullable` does not change")
+        for old in re.findall(r"`(\w+)`", row[0])
+        for new in re.findall(r"`(\w+)`", row[1])
+    }
+
+    assert listed == allowed
+    assert types.can_widen(types.decimal(5, 2), types.decimal(38, 2))
+    assert not types.can_widen(types.decimal(5, 2), types.decimal(6, 3))
+    assert not types.can_widen(types.decimal(5, 2), types.decimal(5, 2))
+
+
+def test_the_window_table_is_the_code() -> None:
+    """[WIN-1] [K1] Each TTL of SPEC.md 7.1, and one millisecond more, gives the stated length."""
+    lengths = [int(row[2]) for row in table_after("**7.1 Windows.**")]
+    limits = [15 * windows.MINUTE_MS, windows.DAY_MS, 7 * windows.DAY_MS, 30 * windows.DAY_MS]
+
+    assert [windows.window_ms_for_ttl(ttl) for ttl in (*limits, None)] == lengths
+    assert [windows.window_ms_for_ttl(ttl + 1) for ttl in limits] == lengths[1:]
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    """Numbers in SPEC.md 17 are constants of the code."""
+    limits = {row[0]: row[1] for row in table_after("## 17 Limits")}
+
+    assert codec.MAX_OBJECT_BYTES == 16 * 2**20
+    assert codec.MAX_TEXT_BYTES == 128 * 2**20
+    assert limits["Document, compressed / text"] == "16 MiB / 128 MiB"
+    assert limits["`_ts`"] == f"0 to {timestamps.TS_LIMIT_MS - 1}"
+    assert (schema.MAX_COLUMNS, schema.MAX_NAME_BYTES) == (10_000, 255)
+    assert (types.MAX_NESTING, types.MAX_DECIMAL_PRECISION) == (32, 38)
+    assert pages.MAX_PAGE_ENTRIES == 32_768
+    assert (stats.MAX_BOUND_LENGTH, config.MAX_STATS_COLUMNS) == (32, 32)
+    assert (manifest.HISTORY_LENGTH, windows.MAX_WINDOWS_PER_COMMIT) == (32, 256)
+    assert (actions.MAX_FENCE_BYTES, actions.MAX_WRITER_ID_BYTES) == (128, 256)
+
+
+def test_names_of_the_first_versions_are_as_printed() -> None:
+    """[LAY-1] [LAY-2] Version ↔ digits, at both ends of the range."""
+    assert paths.manifest_path(1).endswith("/09223372036854775806.json.lz4")
+    assert paths.manifest_path(2).endswith("/09223372036854775805.json.lz4")
+    assert paths.manifest_version("00000000000000000000.json.lz4") == values.INT64_MAX
+    assert paths.manifest_version("09223372036854775807.json.lz4") is None
+    assert paths.manifest_version("9223372036854775806.json.lz4") is None
+    assert "09223372036854775806" in TEXT
+
+
+def test_the_checksum_of_nothing_is_as_printed() -> None:
+    """[DOC-5] XXH64, seed 0, most significant digit first."""
+    assert codec.checksum(b"") == "ef46db3751d8e999"
+    assert codec.checksum(b"") in TEXT
