@@ -1,8 +1,9 @@
 """Rows as the bytes of a data segment, with the stats its manifest entry carries.
 
 Encodings are chosen from a look at the data: dictionaries only where values repeat, delta coding
-for integers and string lengths elsewhere. That writes faster and smaller than dictionaries
-everywhere. Stats come from the Parquet footer, where the encoder has left them for free.
+for integers elsewhere. That writes faster and smaller than dictionaries everywhere. Strings stay
+plain: delta-coded lengths came out no smaller after zstd, and took a tenth longer. Stats come from
+the Parquet footer, where the encoder has left them for free.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _FIRST_LOOK_ROWS: Final = 128
 """No value twice in so many: the whole sample would say the same, and costs ten times as much."""
 _DISTINCT_SHARE: Final = 0.25
 """A column whose sample repeats values at least four times over gets a dictionary."""
+_WRITE_BATCH_ROWS: Final = 16_384
+"""Rows the encoder takes at a time; its own 1,024 cost 4% more."""
 _SMALL_FILE_ROWS: Final = 4_096
 """Below this, setting zstd up for every page takes longer than compressing with it."""
 _DELTA_INTEGERS: Final = frozenset({"int32", "int64", "timestamp", "timestamptz", "date", "uint32"})
@@ -75,6 +78,7 @@ def encode_segment(
         column_encoding=encodings or None,
         # Readers take Parquet's own stats for a float column with NaN as if it had none.
         write_statistics=_columns_with_statistics(table, schema, nan_columns),
+        write_batch_size=_WRITE_BATCH_ROWS,
         write_page_checksum=True,
         write_page_index=True,
         store_schema=False,
@@ -151,8 +155,6 @@ def _encodings(table: pa.Table, schema: Schema) -> tuple[list[str], dict[str, st
             continue
         if _repeats(table.column(name)):
             dictionaries.append(name)
-        elif kind in ("string", "binary"):
-            encodings[name] = "DELTA_LENGTH_BYTE_ARRAY"
         elif kind in _DELTA_INTEGERS:
             encodings[name] = "DELTA_BINARY_PACKED"
     for name in (OFFSET_COLUMN, TIME_COLUMN):
