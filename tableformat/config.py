@@ -80,7 +80,7 @@ def from_json(value: Any, schema: Schema) -> Config:
         stats_columns=tuple(stats_columns),
         row_group_rows=given.int32("row_group_rows", least=1),
         writer_retention_ms=given.int64("writer_retention_ms"),
-        extra={key: value[key] for key in value.keys() - _FIELDS},
+        extra={key: value[key] for key in value if key not in _FIELDS},
     )
 
 
