@@ -69,7 +69,8 @@ def read(
     # What has expired stays hidden, also when an older version is read.
     floor_ts = max(manifest.floor_ts, head.manifest.floor_ts)
     trim_seq = max(manifest.trim_seq, head.manifest.trim_seq)
-    whole, cut = [], []
+    whole: list[SegmentEntry] = []
+    cut: list[SegmentEntry] = []
     for entry in segments:
         visible = entry.min_seq >= trim_seq and entry.min_ts >= floor_ts
         (whole if visible else cut).append(entry)

@@ -214,7 +214,7 @@ def _parquet(source: Any, _: Schema) -> pa.Table:
 
 def _arrow(source: Any, _: Schema) -> pa.Table:
     data = pa.py_buffer(source.read())
-    is_file = memoryview(data)[:6] == b"ARROW1"
+    is_file = bytes(memoryview(data)[:6]) == b"ARROW1"
     return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(data).read_all()
 
 

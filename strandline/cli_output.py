@@ -37,10 +37,14 @@ def print_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: 
         _print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
     texts = [[_shown(value) for value in row] for row in rows]
-    if sys.stdout.isatty() and find_spec("rich") is not None:
+    if _on_terminal() and find_spec("rich") is not None:
         _print_rich(names, texts)
     else:
         _print_aligned(names, texts)
+
+
+def _on_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def _print_json(value: object) -> None:
@@ -68,7 +72,9 @@ def _print_rich(names: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(*map(Text, names))
+    table = Table()
+    for name in names:
+        table.add_column(Text(name))
     for line in texts:
         table.add_row(*map(Text, line))  # as Text: square brackets in data are not markup
     Console().print(table)
@@ -90,7 +96,7 @@ def _all_rows(scan: Scan) -> Iterable[list[Any]]:
 
 
 def _as_table(scan: Scan, cut_at: int | None) -> None:
-    shown = []
+    shown: list[list[Any]] = []
     for row in _all_rows(scan):
         if cut_at is not None and len(shown) == cut_at:
             print_rows(scan.schema.names, shown, as_json=False)

@@ -319,6 +319,21 @@ def test_control_characters_do_not_reach_the_terminal(run: Run, tmp_path: Path) 
     assert "\x1b" not in run("scan", made.url)[1]
 
 
+def test_a_terminal_gets_a_drawn_table(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With rich; and what looks like its markup is printed as it is."""
+    pytest.importorskip("rich")
+    made = strandline.create_table(tmp_path / "t", {"[red]name": "string"})
+    made.append([{"[red]name": "[bold]x[/bold]"}])
+    monkeypatch.setattr(cli_output, "_on_terminal", lambda: True)
+
+    _, out, _ = run("scan", made.url)
+
+    assert "┃ [red]name" in out
+    assert "│ [bold]x[/bold]" in out
+
+
 # --- everything else ---------------------------------------------------------------------------
 
 
