@@ -17,6 +17,8 @@ from strandline.tableformat.errors import CorruptTable, InvalidInput
 MAX_OBJECT_BYTES: Final = 16 * 2**20
 MAX_TEXT_BYTES: Final = 128 * 2**20
 """A document may not unfold to more than this: a small file must not exhaust memory."""
+MAX_VALUES: Final = 4_000_000
+"""Nor hold more values than this; the largest manifest that we would write holds a third of it."""
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _FLAGS: Final = 0b0110_1100
 """Version 01, independent blocks, no block checksums, content size and content checksum."""
@@ -44,10 +46,23 @@ def encode_document(text: bytes) -> bytes:
     return bytes(data)
 
 
+def to_text(value: Any, where: str) -> bytes:
+    """A value as JSON text. What strangers nested too deeply to be written again is refused."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise CorruptTable(f"{where} cannot be written again: {error}") from None
+
+
 def decode_document(data: bytes, where: str) -> Any:
     """The JSON value of an object, or a `CorruptTable` that names the object."""
+    text = decompress(data, where)
+    # Every value follows one of these or the name of a member that does, and an empty list takes
+    # twenty times the memory of its text.
+    if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
+        raise CorruptTable(f"{where} holds more than {MAX_VALUES} values")
     try:
-        return orjson.loads(decompress(data, where))
+        return orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise CorruptTable(f"{where} is not valid JSON: {error}") from None
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import orjson
 
+from strandline.tableformat import codec, paths, segments
 from strandline.tableformat import config as configs
-from strandline.tableformat import paths, segments
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.errors import CorruptTable, UnsupportedFormat
 from strandline.tableformat.fields import Fields
@@ -210,7 +210,7 @@ class Manifest:
             "segments": [orjson.Fragment(entry.to_json()) for entry in self.segments],
             "removed_files": list(self.removed_files),
         }
-        return orjson.dumps(document)
+        return codec.to_text(document, f"manifest {self.version}")
 
 
 _FIELDS: Final = frozenset(
@@ -325,7 +325,7 @@ def from_json(document: Any, version: int) -> Manifest:
         removed_files=tuple(paths.check_removable(p) for p in fields.list("removed_files")),
         reader_features=reader_features,
         writer_features=writer_features,
-        extra={key: document[key] for key in document.keys() - _FIELDS},
+        extra={key: document[key] for key in document if key not in _FIELDS},
     )
     _check_consistent(manifest)
     return manifest

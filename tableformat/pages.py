@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.tableformat import paths, segments, stats
+from strandline.tableformat import codec, paths, segments, stats
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.fields import Fields
 from strandline.tableformat.pruning import Bounds
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from strandline.tableformat.segments import PageRef, SegmentEntry
 
 MAX_PAGE_ENTRIES: Final = 32_768
+MAX_UNFOLDED_BYTES: Final = 256 * 2**20
+"""A page may not unfold to more than this: a small file must not exhaust memory."""
 FIXED: Final = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -99,7 +101,9 @@ def encode_page(entries: Sequence[SegmentEntry], schema: Schema) -> bytes:
     if any(e.extra for e in entries):
         fields.append(EXTRA)
         arrays.append(
-            pa.array([orjson.dumps(e.extra).decode() if e.extra else None for e in entries])
+            pa.array(
+                [codec.to_text(e.extra, "extra").decode() if e.extra else None for e in entries]
+            )
         )
     for column in schema.columns:
         known = [e.stats_of(column) for e in entries] if column.type.domain is not None else []
@@ -150,16 +154,32 @@ class SegmentPage:
             self._file = pq.ParquetFile(pa.BufferReader(data))
         except (pa.ArrowException, OSError) as error:
             raise CorruptTable(f"page {ref.path} is not a Parquet file: {error}") from None
-        if self._file.metadata.num_rows != ref.entries:
+        footer = self._file.metadata
+        if footer.num_rows != ref.entries:
             raise CorruptTable(
-                f"page {ref.path} lists {self._file.metadata.num_rows} segments; its reference "
-                f"says {ref.entries}"
+                f"page {ref.path} lists {footer.num_rows} segments; its reference says "
+                f"{ref.entries}"
+            )
+        unfolded = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
+        if ref.entries > MAX_PAGE_ENTRIES or unfolded > MAX_UNFOLDED_BYTES:
+            raise CorruptTable(
+                f"page {ref.path} lists {ref.entries} segments in {unfolded} bytes; at most "
+                f"{MAX_PAGE_ENTRIES} in {MAX_UNFOLDED_BYTES} are allowed"
             )
         self._names = set(self._file.schema_arrow.names)
         missing = set(FIXED.names) - self._names
         if missing:
             raise CorruptTable(f"page {ref.path} lacks the columns {', '.join(sorted(missing))}")
+        self._check_types([*FIXED, *([EXTRA] if EXTRA.name in self._names else [])])
         self._columns: dict[str, pa.Array] = {}
+
+    def _check_types(self, fields: Sequence[pa.Field]) -> None:
+        found = self._file.schema_arrow
+        for field in fields:
+            if found.get_field_index(field.name) < 0 or found.field(field.name).type != field.type:
+                raise CorruptTable(
+                    f"page {self._ref.path}: column {field.name} is not of type {field.type}"
+                )
 
     @property
     def count(self) -> int:
@@ -188,13 +208,12 @@ class SegmentPage:
         fields = stats_fields(column)
         if column.type.domain is None or fields[0].name not in self._names:
             return None
+        self._check_types(fields)
         low, high, nulls, nan, exact = self._read([f.name for f in fields])
-        if low.type != fields[0].type:
-            raise CorruptTable(f"page {self._ref.path}: bounds of {column.name} have a wrong type")
         known = ~(_nulls(low) | _nulls(high))
         return Bounds(
-            mins=_bounds_array(low),
-            maxs=_bounds_array(high),
+            mins=self._bounds(low),
+            maxs=self._bounds(high),
             known=known,
             null_count=_filled(nulls, -1),
             value_count=self.integers("row_count"),
@@ -202,13 +221,29 @@ class SegmentPage:
             exact=_filled(exact, fill=False),
         )
 
+    def _bounds(self, array: pa.Array) -> np.ndarray[Any, Any]:
+        try:
+            return _bounds_array(array)
+        except UnicodeDecodeError:
+            raise CorruptTable(f"page {self._ref.path} holds text that is not UTF-8") from None
+
+    def _values(self, array: pa.Array) -> list[Any]:
+        try:
+            return list(array.to_pylist())
+        except UnicodeDecodeError:
+            raise CorruptTable(f"page {self._ref.path} holds text that is not UTF-8") from None
+
     def entries(self, rows: np.ndarray[Any, Any]) -> list[SegmentEntry]:
         """Full entries of the chosen rows; their stats stay in the page."""
         if not len(rows):
             return []
         indices = pa.array(rows)
         names = [*FIXED.names, *({EXTRA.name} & self._names)]
-        taken = [array.take(indices).to_pylist() for array in self._read(names)]
+        arrays = self._read(names)
+        for field, array in zip(FIXED, arrays, strict=False):
+            if array.null_count and not field.nullable:
+                raise CorruptTable(f"page {self._ref.path}: column {field.name} holds a null")
+        taken = [self._values(array.take(indices)) for array in arrays]
         return [self._entry(dict(zip(names, row, strict=True))) for row in zip(*taken, strict=True)]
 
     def all_entries(self, schema: Schema) -> list[SegmentEntry]:
@@ -219,7 +254,8 @@ class SegmentPage:
             fields = stats_fields(column) if column.type.domain is not None else []
             if not fields or fields[0].name not in self._names:
                 continue
-            lists = [array.to_pylist() for array in self._read([f.name for f in fields])]
+            self._check_types(fields)
+            lists = [self._values(array) for array in self._read([f.name for f in fields])]
             for out, row in zip(encoded, zip(*lists, strict=True), strict=True):
                 low, high, nulls, nan, exact = row
                 if exact is not None:
@@ -232,11 +268,7 @@ class SegmentPage:
     def _entry(self, row: dict[str, Any]) -> SegmentEntry:
         name = paths.parse_segment_path(row["path"])
         dense = row["seq_base"] is None
-        if row["row_count"] < 1 or row["size_bytes"] < 1 or row["min_seq"] > row["max_seq"]:
-            raise CorruptTable(f"page {self._ref.path}: impossible counts for {row['path']}")
-        if dense and row["max_seq"] - row["min_seq"] + 1 != row["row_count"]:
-            raise CorruptTable(f"page {self._ref.path}: {row['path']} is not dense")
-        return segments.SegmentEntry(
+        entry = segments.SegmentEntry(
             path=row["path"],
             window=name.window,
             shard=name.shard,
@@ -256,6 +288,8 @@ class SegmentPage:
             ts_stored=row["ts_stored"],
             extra=self._extra(row.get(EXTRA.name)),
         )
+        segments.check_entry(entry, f"page {self._ref.path}:")
+        return entry
 
     def _extra(self, text: str | None) -> dict[str, Any]:
         if text is None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
-from strandline.tableformat import paths, stats
+from strandline.tableformat import codec, paths, stats
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.fields import Fields
 from strandline.tableformat.windows import parse_prefix
@@ -26,6 +24,7 @@ DENSE: Final = "dense"
 """Row i of the file has sequence number `min_seq + i`."""
 OFFSET: Final = "offset"
 """A row's sequence number is `seq_base` plus its `_off` column."""
+_PARQUET_FRAME_BYTES: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +99,7 @@ class SegmentEntry(Summary):
 
     def to_json(self) -> bytes:
         """The entry as it stands in a manifest."""
-        return self.encoded or orjson.dumps(segment_document(self))
+        return self.encoded or codec.to_text(segment_document(self), "segment")
 
 
 def segment_document(entry: SegmentEntry) -> dict[str, Any]:
@@ -157,15 +156,32 @@ def segment_from_json(value: Any, where: str = "segment") -> SegmentEntry:
         rows_are=rows_are,
         seq_base=fields.int64("seq_base") if rows_are == OFFSET else 0,
         ts_stored=fields.flag("ts_stored"),
-        extra={key: value[key] for key in value.keys() - _SEGMENT_FIELDS},
-        encoded=orjson.dumps(value),
+        extra={key: value[key] for key in value if key not in _SEGMENT_FIELDS},
+        encoded=codec.to_text(value, where),
         **_summary_fields(fields),
     )
-    if rows_are == DENSE and entry.max_seq - entry.min_seq + 1 != entry.row_count:
-        raise CorruptTable(f"{where} {entry.path}: dense rows need one sequence number each")
-    if not name.window.start_ms <= entry.min_ts <= entry.max_ts < name.window.end_ms:
-        raise CorruptTable(f"{where} {entry.path}: timestamps lie outside the window")
+    check_entry(entry, where)
     return entry
+
+
+def check_entry(entry: SegmentEntry, where: str) -> None:
+    """Rules between an entry's fields, for entries of manifests and of pages alike."""
+    if (
+        min(entry.row_count, entry.footer_bytes, entry.schema_id) < 1
+        or not 0 <= entry.min_seq <= entry.max_seq
+        or min(entry.seq_base, entry.created_at) < 0
+    ):
+        raise CorruptTable(f"{where} {entry.path}: impossible counts")
+    if entry.rows_are == DENSE and entry.max_seq - entry.min_seq + 1 != entry.row_count:
+        raise CorruptTable(f"{where} {entry.path}: dense rows need one sequence number each")
+    if not entry.window.start_ms <= entry.min_ts <= entry.max_ts < entry.window.end_ms:
+        raise CorruptTable(f"{where} {entry.path}: timestamps lie outside the window")
+    # A Parquet file holds its footer, the footer's length, and its magic at both ends.
+    if entry.footer_bytes + _PARQUET_FRAME_BYTES > entry.size_bytes:
+        raise CorruptTable(
+            f"{where} {entry.path}: a footer of {entry.footer_bytes} bytes does not fit a file of "
+            f"{entry.size_bytes}"
+        )
 
 
 # --- references to pages -----------------------------------------------------------------------
@@ -218,7 +234,7 @@ class WindowEntry:
         if self.encoded:
             return self.encoded
         pages = [page.to_json() for page in self.pages]
-        return orjson.dumps({"prefix": self.window.prefix, "pages": pages})
+        return codec.to_text({"prefix": self.window.prefix, "pages": pages}, "window")
 
 
 def window_from_json(value: Any, where: str = "window") -> WindowEntry:
@@ -232,7 +248,7 @@ def window_from_json(value: Any, where: str = "window") -> WindowEntry:
     for page in pages:
         if not window.start_ms <= page.min_ts <= page.max_ts < window.end_ms:
             raise CorruptTable(f"{where} {window.prefix}: page timestamps lie outside the window")
-    return WindowEntry(window=window, pages=pages, encoded=orjson.dumps(value))
+    return WindowEntry(window=window, pages=pages, encoded=codec.to_text(value, where))
 
 
 def summarize(parts: Sequence[Summary], schema: Schema) -> dict[str, Any]:

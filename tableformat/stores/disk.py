@@ -19,6 +19,7 @@ _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _MAX_CALL = 1 << 30
 """Linux moves at most 2 GiB per call."""
+_LARGE = 1 << 24
 
 
 class Disk(Protocol):
@@ -150,6 +151,9 @@ class OsDisk:
 
 
 def _pread(fd: int, start: int, length: int) -> bytes:
+    if length > _LARGE:
+        # The system call reserves what it is asked for, and metadata may ask for anything.
+        length = min(length, max(0, os.fstat(fd).st_size - start))
     first = os.pread(fd, min(length, _MAX_CALL), start)
     if len(first) in {length, 0}:
         return first
