@@ -121,12 +121,16 @@ class Chain:
                 else:
                     head = replace(head, confirmed_ms=now)
                 break
-        if head.manifest.table_uuid != known.manifest.table_uuid:
+        self.check_same_table(known, head)
+        return head
+
+    def check_same_table(self, known: Snapshot, found: Snapshot) -> None:
+        """Refuse to follow a chain into a table that was put in this one's place."""
+        if found.manifest.table_uuid != known.manifest.table_uuid:
             raise CorruptTable(
                 f"{self.storage.url} holds another table than before (its uuid has changed). "
                 "Open the table again."
             )
-        return head
 
     def _gallop(self, known: Snapshot) -> Snapshot | None:
         """Where asking is cheap: double the step while versions exist, then halve it."""

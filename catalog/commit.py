@@ -110,6 +110,7 @@ def commit(
                 must_rewrite = True
         if done is not None:
             return done
+        chain.check_same_table(base, head)
         attempt.check_time(head)
         if must_rewrite:
             attempt.pause()

@@ -7,6 +7,7 @@ a repaired path is how a manifest would reach a file outside its table.
 from __future__ import annotations
 
 import re
+import reprlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -100,10 +101,15 @@ def parse_page_path(path: object, suffix: str) -> int:
 
 def check_removable(path: object) -> str:
     """A path that a commit may list as removed: a data file or a page, and nothing else."""
-    if isinstance(path, str) and (_PAGE.fullmatch(path) or _SEGMENT.fullmatch(path)):
-        return path
+    if isinstance(path, str):
+        if _PAGE.fullmatch(path):
+            return path
+        if _SEGMENT.fullmatch(path):
+            parse_segment_path(path)
+            return path
     raise CorruptTable(f"removed file {_shown(path)} does not fit the grammar of SPEC.md")
 
 
 def _shown(path: object) -> str:
-    return repr(path)[:120]
+    # A plain repr of hostile nesting would exhaust the stack.
+    return repr(path)[:120] if isinstance(path, str) else reprlib.repr(path)[:120]
