@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.tableformat.actions import Action
     from strandline.tableformat.manifest import Manifest
-    from strandline.tableformat.segments import SegmentEntry, Summary
+    from strandline.tableformat.segments import Summary
     from strandline.tableformat.storage import PendingWrite
 
 log: Final = logging.getLogger(__name__)
@@ -60,7 +60,8 @@ def _roll(chain: Chain, manifest: Manifest) -> MetadataChange | None:
     actions: list[Action] = []
     pending: list[PendingWrite] = []
     for window, entries in rolling.segments_to_roll(manifest):
-        ref, write = _write_segment_page(chain, manifest, entries)
+        data = pages.encode_page(entries, manifest.schema)
+        ref, write = _write_page(chain, manifest, data, entries, len(entries))
         actions.append(RollSegments(window, tuple(entry.path for entry in entries), ref))
         pending.append(write)
     return MetadataChange(tuple(actions), tuple(pending)) if actions else None
@@ -71,22 +72,18 @@ def _merge(chain: Chain, manifest: Manifest) -> MetadataChange | None:
     if due is None:
         return None
     window, refs = due
-    entries = [
-        entry
-        for page in documents.segment_pages(chain.storage, refs)
-        for entry in page.all_entries(manifest.schema)
-    ]
-    ref, write = _write_segment_page(chain, manifest, entries)
-    merged = MergePages(window, tuple(ref.path for ref in refs), ref)
+    data = pages.merge_pages(documents.segment_pages(chain.storage, refs), manifest.schema)
+    ref, write = _write_page(chain, manifest, data, refs, sum(page.entries for page in refs))
+    merged = MergePages(window, tuple(page.path for page in refs), ref)
     return MetadataChange((merged,), (write,))
 
 
-def _write_segment_page(
-    chain: Chain, manifest: Manifest, entries: Sequence[SegmentEntry]
+def _write_page(
+    chain: Chain, manifest: Manifest, data: bytes, parts: Sequence[Summary], entries: int
 ) -> tuple[PageRef, PendingWrite]:
-    data = pages.encode_page(entries, manifest.schema)
+    """Store a segment page that lists `entries` segments, summarised by `parts`."""
     path = paths.segment_page_path(manifest.version, chain.runtime.random_hex(8))
-    ref = _page_ref(path, data, entries, manifest, len(entries))
+    ref = _page_ref(path, data, parts, manifest, entries)
     return ref, chain.storage.write_new(path, data)
 
 

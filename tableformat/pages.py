@@ -7,7 +7,6 @@ planning grows with what is read, not with what exists.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +51,17 @@ FIXED: Final = pa.schema(
 EXTRA: Final = pa.field("extra", pa.string())
 """Only in pages that list an entry with fields we do not know: these, as a JSON object."""
 
+_PLAIN_ENCODINGS: Final = frozenset(
+    {
+        "PLAIN",
+        "RLE",
+        "BIT_PACKED",
+        "DELTA_BINARY_PACKED",
+        "DELTA_LENGTH_BYTE_ARRAY",
+        "BYTE_STREAM_SPLIT",
+    }
+)
+"""Encodings that hold each value in full; a dictionary or a shared prefix is a bomb's fuse."""
 _BOUND_TYPES: Final[dict[Domain, pa.DataType]] = {
     Domain.INT: pa.int64(),
     Domain.FLOAT: pa.float64(),
@@ -144,6 +154,20 @@ def table_bytes(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
+def merge_pages(parts: Sequence[SegmentPage], schema: Schema) -> bytes:
+    """The bytes of one page that lists what these pages list, column by column.
+
+    Stats of columns that the table no longer has are left behind.
+    """
+    fields = [*FIXED, EXTRA]
+    for column in schema.columns:
+        if column.type.domain is not None:
+            fields += stats_fields(column)
+    held = [field for field in fields if any(part.has(field.name) for part in parts)]
+    arrays = [pa.concat_arrays([part.array(field) for part in parts]) for field in held]
+    return table_bytes(pa.table(arrays, schema=pa.schema(held)))
+
+
 class SegmentPage:
     """A page's bytes, verified against their reference and decoded column by column."""
 
@@ -160,23 +184,39 @@ class SegmentPage:
                 f"page {ref.path} lists {footer.num_rows} segments; its reference says "
                 f"{ref.entries}"
             )
-        unfolded = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
-        if ref.entries > MAX_PAGE_ENTRIES or unfolded > MAX_UNFOLDED_BYTES:
-            raise CorruptTable(
-                f"page {ref.path} lists {ref.entries} segments in {unfolded} bytes; at most "
-                f"{MAX_PAGE_ENTRIES} in {MAX_UNFOLDED_BYTES} are allowed"
-            )
-        self._names = set(self._file.schema_arrow.names)
+        self._check_size(footer)
+        self._schema = self._file.schema_arrow
+        self._names = set(self._schema.names)
+        if not len(self._names) == len(self._schema) == footer.num_columns:
+            raise CorruptTable(f"page {ref.path} has a nested column, or two of one name")
         missing = set(FIXED.names) - self._names
         if missing:
             raise CorruptTable(f"page {ref.path} lacks the columns {', '.join(sorted(missing))}")
         self._check_types([*FIXED, *([EXTRA] if EXTRA.name in self._names else [])])
         self._columns: dict[str, pa.Array] = {}
 
+    def _check_size(self, footer: pq.FileMetaData) -> None:
+        ref = self._ref
+        unfolded = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
+        if ref.entries > MAX_PAGE_ENTRIES or unfolded > MAX_UNFOLDED_BYTES:
+            raise CorruptTable(
+                f"page {ref.path} lists {ref.entries} segments in {unfolded} bytes; at most "
+                f"{MAX_PAGE_ENTRIES} in {MAX_UNFOLDED_BYTES} are allowed"
+            )
+
+    def _check_encodings(self, names: Sequence[str]) -> None:
+        """Refuse what unfolds to more than its bytes: repeated text needs hardly any."""
+        footer = self._file.metadata
+        leaves = [self._schema.get_field_index(name) for name in names]
+        for group in range(footer.num_row_groups):
+            chunks = footer.row_group(group)
+            for leaf in leaves:
+                if not _PLAIN_ENCODINGS.issuperset(chunks.column(leaf).encodings):
+                    raise CorruptTable(f"page {self._ref.path} repeats values by reference")
+
     def _check_types(self, fields: Sequence[pa.Field]) -> None:
-        found = self._file.schema_arrow
         for field in fields:
-            if found.get_field_index(field.name) < 0 or found.field(field.name).type != field.type:
+            if field.name not in self._names or self._schema.field(field.name).type != field.type:
                 raise CorruptTable(
                     f"page {self._ref.path}: column {field.name} is not of type {field.type}"
                 )
@@ -188,6 +228,7 @@ class SegmentPage:
     def _read(self, names: Sequence[str]) -> list[pa.Array]:
         wanted = [name for name in names if name not in self._columns]
         if wanted:
+            self._check_encodings(wanted)
             try:
                 table = self._file.read(columns=wanted, use_threads=False)
             except (pa.ArrowException, OSError) as error:
@@ -246,24 +287,15 @@ class SegmentPage:
         taken = [self._values(array.take(indices)) for array in arrays]
         return [self._entry(dict(zip(names, row, strict=True))) for row in zip(*taken, strict=True)]
 
-    def all_entries(self, schema: Schema) -> list[SegmentEntry]:
-        """Full entries with their stats, for writing another page."""
-        plain = self.entries(np.arange(self.count))
-        encoded: list[dict[str, Any]] = [{} for _ in plain]
-        for column in schema.columns:
-            fields = stats_fields(column) if column.type.domain is not None else []
-            if not fields or fields[0].name not in self._names:
-                continue
-            self._check_types(fields)
-            lists = [self._values(array) for array in self._read([f.name for f in fields])]
-            for out, row in zip(encoded, zip(*lists, strict=True), strict=True):
-                low, high, nulls, nan, exact = row
-                if exact is not None:
-                    known = stats.ColumnStats(
-                        _plain(low), _plain(high), nulls, has_nan=bool(nan), exact=exact
-                    )
-                    out[str(column.id)] = known.to_json(column.type)
-        return [_with_stats(entry, found) for entry, found in zip(plain, encoded, strict=True)]
+    def has(self, name: str) -> bool:
+        return name in self._names
+
+    def array(self, field: pa.Field) -> pa.Array:
+        """One column of the page as it stands; nulls where the page does not have it."""
+        if not self.has(field.name):
+            return pa.nulls(self.count, field.type)
+        self._check_types([field])
+        return self._read([field.name])[0]
 
     def _entry(self, row: dict[str, Any]) -> SegmentEntry:
         name = paths.parse_segment_path(row["path"])
@@ -298,10 +330,6 @@ class SegmentPage:
             return Fields(orjson.loads(text), f"page {self._ref.path}: extra").value
         except orjson.JSONDecodeError as error:
             raise CorruptTable(f"page {self._ref.path}: extra is not JSON: {error}") from None
-
-
-def _with_stats(entry: SegmentEntry, found: dict[str, Any]) -> SegmentEntry:
-    return replace(entry, column_stats=found)
 
 
 def _plain(value: object) -> Any:

@@ -7,6 +7,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from strandline.tableformat import codec, manifest, paths
 from strandline.tableformat.errors import ObjectMissing
 from strandline.tableformat.pages import SegmentPage
@@ -178,7 +180,7 @@ def _check_references(storage: Storage, current: Manifest, verified: Verified) -
     segments = list(current.segments)
     for window in windows:
         for ref in window.pages:
-            segments += _listed(storage, ref, current, verified)
+            segments += _listed(storage, ref, verified)
     _promise(
         sum(entry.row_count for entry in segments) == current.next_seq,
         f"version {current.version} lists {sum(e.row_count for e in segments)} rows of "
@@ -188,13 +190,11 @@ def _check_references(storage: Storage, current: Manifest, verified: Verified) -
         _check_segment(storage, entry, verified)
 
 
-def _listed(
-    storage: Storage, ref: PageRef, current: Manifest, verified: Verified
-) -> list[SegmentEntry]:
+def _listed(storage: Storage, ref: PageRef, verified: Verified) -> list[SegmentEntry]:
     key = (ref.path, ref.xxh64, "entries")
     if key not in verified:
         page = SegmentPage(ref, _object(storage, ref, verified))
-        verified[key] = page.all_entries(current.schema)
+        verified[key] = page.entries(np.arange(page.count))
     entries: list[SegmentEntry] = verified[key]
     return entries
 
