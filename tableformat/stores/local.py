@@ -62,8 +62,10 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_LINKED = {*_HINTS, *_DENIED, errno.ENOENT, errno.EMLINK, errno.EXDEV, errno.ELOOP}
 """Refusals of a link. After any other error, on a network disk above all, the name may exist."""
 
-# Two threads: a data file and its index are synced while the caller syncs the manifest.
+# A data file, its folder and, in the caller's thread, the manifest are synced at the same time:
+# a disk puts them into one flush. Folders have a pool of their own, so that nobody waits in a ring.
 _SYNCS = Background(2, "strandline-fsync")
+_FOLDER_SYNCS = Background(2, "strandline-folders")
 
 
 def open_place(place: Place, options: dict[str, Any]) -> LocalStorage:
@@ -241,27 +243,35 @@ class LocalStorage(Storage):
     # --- the steps of a durable write ---
 
     def _write_durably(self, path: str, full: str, data: Data) -> None:
-        folder = _parent(full)
         try:
-            self._write_file(full, data)
-            self._make_durable(folder)
-            self._disk.fsync_dir(folder)
+            self._write_file(full, data, with_folder=True)
         except OSError as error:
             raise _failure(error, "write", path) from None
 
-    def _write_file(self, full: str, data: Data) -> None:
-        """Write and sync a new file, making its folders on the way."""
+    def _write_file(self, full: str, data: Data, *, with_folder: bool = False) -> None:
+        """Write and sync a new file, making its folders on the way; if asked, sync its name too."""
         fd = self._open_new(full)
+        folder, named = _parent(full), None
         try:
             try:
                 self._disk.write(fd, memoryview(data))
+                if with_folder and self._background:
+                    named = _FOLDER_SYNCS.submit(self._sync_folder, folder)
                 self._disk.fsync(fd)
             finally:
                 self._disk.close(fd)
+                if named is not None:
+                    named.result()
+            if with_folder and named is None:
+                self._sync_folder(folder)
         except OSError:
             with suppress(OSError):  # a torn file serves nobody; its name is never used again
                 self._disk.unlink(full)
             raise
+
+    def _sync_folder(self, folder: str) -> None:
+        self._make_durable(folder)
+        self._disk.fsync_dir(folder)
 
     def _open_new(self, full: str) -> int:
         folder = _parent(full)
