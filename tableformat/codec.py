@@ -17,8 +17,8 @@ from strandline.tableformat.errors import CorruptTable, InvalidInput
 MAX_OBJECT_BYTES: Final = 16 * 2**20
 MAX_TEXT_BYTES: Final = 128 * 2**20
 """A document may not unfold to more than this: a small file must not exhaust memory."""
-MAX_VALUES: Final = 4_000_000
-"""Nor hold more values than this; the largest manifest that we would write holds a third of it."""
+MAX_MARKS: Final = 4_000_000
+"""Nor hold more of the bytes that separate values: an empty list takes twenty times its text."""
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _FLAGS: Final = 0b0110_1100
 """Version 01, independent blocks, no block checksums, content size and content checksum."""
@@ -38,7 +38,7 @@ def encode_document(text: bytes) -> bytes:
     data = lz4.frame.compress(
         text, block_linked=False, content_checksum=True, block_checksum=False, store_size=True
     )
-    if len(data) > MAX_OBJECT_BYTES or len(text) > MAX_TEXT_BYTES:
+    if len(data) > MAX_OBJECT_BYTES or len(text) > MAX_TEXT_BYTES or _marks(text) > MAX_MARKS:
         raise InvalidInput(
             f"the table's manifest would take {len(data)} bytes and may take {MAX_OBJECT_BYTES}. "
             "Nothing was changed. Use fewer columns, fewer stats_columns or shorter properties."
@@ -54,13 +54,16 @@ def to_text(value: Any, where: str) -> bytes:
         raise CorruptTable(f"{where} cannot be written again: {error}") from None
 
 
+def _marks(text: bytes) -> int:
+    """How many bytes may stand before a value; no document has more values than these and one."""
+    return sum(text.count(mark) for mark in (b",", b":", b"[", b"{"))
+
+
 def decode_document(data: bytes, where: str) -> Any:
     """The JSON value of an object, or a `CorruptTable` that names the object."""
     text = decompress(data, where)
-    # Every value follows one of these or the name of a member that does, and an empty list takes
-    # twenty times the memory of its text.
-    if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
-        raise CorruptTable(f"{where} holds more than {MAX_VALUES} values")
+    if _marks(text) > MAX_MARKS:
+        raise CorruptTable(f"{where} holds more values than {MAX_MARKS} marks of JSON may separate")
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

@@ -360,3 +360,6 @@ def _check_consistent(manifest: Manifest) -> None:
         )
     if next_seq > INT64_MAX - 1 or manifest.trim_seq > next_seq:
         raise CorruptTable(f"manifest {manifest.version}: the trim point is beyond the tail")
+    if manifest.files_floor > manifest.version:
+        # No file could be new enough, and a writer would try again and again.
+        raise CorruptTable(f"manifest {manifest.version}: the files floor is beyond the version")

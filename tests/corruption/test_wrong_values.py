@@ -26,6 +26,7 @@ from tests.corruption.small_table import (
     same_rows,
     with_document,
 )
+from tests.faults.world import START_MS, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,16 +117,20 @@ def cases(document: Any, stride: int = 1) -> Iterator[tuple[str, Path, Any]]:
 
 
 def use_everything(storage: MemoryStorage) -> None:
-    """Read the table in every way, and write to it."""
-    table = api.open_in(storage)
+    """Read the table in every way, and write to it; whoever would wait long is found out."""
+    world = World(0, storage)
+    table = api.open_in(storage, runtime=world.runtime("user"))
     table.scan(filter="n > 3 AND x < 2.5 AND t LIKE 'text%'", start_seq=1, end_ts=2**50).to_arrow()
     table.scan(columns=["n", "_seq"], limit=2).to_arrow()
     table.files()
     with only_strandline_errors("history"):
         table.history()
-    table.append([{"at": 1, "n": 1}], writer_id="writer-0", batch=0)
-    table.append([{"at": 1_799_990_000_000, "n": 1}], writer_id="writer-9", batch=1)
-    table.evolve(add={"more": "string"})
+    try:
+        table.append([{"at": 1, "n": 1}], writer_id="writer-0", batch=0)
+        table.append([{"at": 1_799_990_000_000, "n": 1}], writer_id="writer-9", batch=1)
+        table.evolve(add={"more": "string"})
+    finally:
+        assert world.clock.peek_ms() < START_MS + 1_000, "a commit waited for something"
 
 
 def check_manifest(name: str, path: Path, wrong: Any) -> None:
