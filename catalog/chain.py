@@ -105,22 +105,9 @@ class Chain:
         The shortcut is safe only while no manifest newer than `known` can have been removed. After
         that the chain may have a gap behind `known`, and the head is found by listing.
         """
-        head, reads = known, 0
-        while True:
-            if reads == _READS_BEFORE_LISTING:
-                newest = self._gallop(head) if self.storage.is_local else None
-                head = self.find_head() if newest is None else newest
-                break
-            try:
-                head = self.load(head.manifest.version + 1)
-                reads += 1
-            except ObjectMissing:
-                now = self.storage.clock_ms()
-                if now - known.confirmed_ms > TRUST_MS or now < known.confirmed_ms:
-                    head = self.find_head()
-                else:
-                    head = replace(head, confirmed_ms=now)
-                break
+        head = self._gallop(known) if self.storage.is_local else self._follow(known)
+        if not known.confirmed_ms <= head.confirmed_ms <= known.confirmed_ms + TRUST_MS:
+            head = self.find_head()
         self.check_same_table(known, head)
         return head
 
@@ -132,10 +119,18 @@ class Chain:
                 "Open the table again."
             )
 
-    def _gallop(self, known: Snapshot) -> Snapshot | None:
+    def _follow(self, known: Snapshot) -> Snapshot:
+        """Read the next versions; whoever is far behind finds the head by listing."""
+        head = known
+        for _ in range(_READS_BEFORE_LISTING):
+            try:
+                head = self.load(head.manifest.version + 1)
+            except ObjectMissing:
+                return replace(head, confirmed_ms=self.storage.clock_ms())
+        return self.find_head()
+
+    def _gallop(self, known: Snapshot) -> Snapshot:
         """Where asking is cheap: double the step while versions exist, then halve it."""
-        if self.storage.clock_ms() - known.confirmed_ms > TRUST_MS:
-            return None
         low, step = known.manifest.version, 1
         while self._exists(low + step):
             low += step
@@ -144,7 +139,11 @@ class Chain:
             step //= 2
             if self._exists(low + step):
                 low += step
-        return self.load(low) if low != known.manifest.version else known
+        try:
+            head = self.load(low) if low != known.manifest.version else known
+        except ObjectMissing:
+            return self.find_head()
+        return replace(head, confirmed_ms=self.storage.clock_ms())
 
     def _exists(self, version: int) -> bool:
         try:
