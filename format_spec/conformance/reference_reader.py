@@ -53,6 +53,10 @@ WIDER = {
     "uint32": ("int64",),
     "float32": ("float64",),
 }
+PAGE_ENCODINGS = {
+    *("PLAIN", "RLE", "BIT_PACKED", "BYTE_STREAM_SPLIT"),
+    *("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"),
+}
 PAGE_INTEGERS = ("row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts", "created_at")
 PAGE_COLUMNS = [
     *("path", "footer_bytes", "footer_xxh64", "schema_version", "seq_base", "ts_stored"),
@@ -143,6 +147,7 @@ def manifest(root: Path, version: int) -> dict[str, Any]:
         config["time_column"] is None or times[0] in ("int64", "timestamp", "timestamptz"),
         "time column",
     )
+    need(int64(found["files_floor"]) <= version, "files_floor")
     for path in found["removed_files"]:
         need(SEGMENT_PATH.fullmatch(path) or PAGE_PATH.fullmatch(path), f"path {path!r}")
     return found
@@ -194,6 +199,18 @@ def page(root: Path, ref: dict[str, Any], ending: str) -> bytes:
     return data
 
 
+def page_rows(data: bytes) -> pa.Table:
+    """[PAG-7] [PAG-13] [PAG-14] A segment page, if it cannot unfold without bound."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    need(file.metadata.num_rows <= 32_768, "rows of a page")
+    need(sum(group.total_byte_size for group in groups) <= 256 * 2**20, "size of a page")
+    for group in groups:
+        for i in range(group.num_columns):
+            need(PAGE_ENCODINGS.issuperset(group.column(i).encodings), "encodings of a page")
+    return file.read()
+
+
 def segments(root: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
     """[MAN-7] Every segment of the version: inline, in pages, and in pages of folded windows."""
     windows = list(found["windows"])
@@ -206,7 +223,7 @@ def segments(root: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
     for prefix, ref in [(w["prefix"], ref) for w in windows for ref in w["pages"]]:
         start, duration = window_of(prefix)
         need(start <= int64(ref["min_ts"]) <= int64(ref["max_ts"]) < start + duration, "page times")
-        rows = pq.read_table(pa.BufferReader(page(root, ref, "parquet")))
+        rows = page_rows(page(root, ref, "parquet"))
         need(set(PAGE_COLUMNS) <= set(rows.column_names), "columns of a page")
         need(rows.num_rows == ref["entries"], "entries of a page")
         for row in rows.select(PAGE_COLUMNS).to_pylist():
@@ -242,6 +259,7 @@ def checked(entry: dict[str, Any]) -> dict[str, Any]:
     span = out["max_seq"] - out["min_seq"] + 1
     dense = entry["rows_are"] == "dense"
     need(out["row_count"] == span if dense else out["row_count"] <= span, "sequence numbers")
+    need(entry["footer_bytes"] + 12 <= out["size_bytes"], "footer")
     need(start <= out["min_ts"] <= out["max_ts"] < start + duration, "timestamps")
     return {**out, "window": start, "seq_base": 0 if dense else int64(entry["seq_base"])}
 

@@ -116,6 +116,24 @@ _edit(
     lambda d: d.update(version="7"),
 )
 _edit(
+    "history_of_another_commit",
+    "corrupt",
+    "A history whose newest record is not the commit itself.",
+    lambda d: d["history"][0].update(commit_id="f" * 32),
+)
+_edit(
+    "files_floor_beyond",
+    "corrupt",
+    "A files floor that no file can reach.",
+    lambda d: d.update(files_floor="99"),
+)
+_edit(
+    "footer_does_not_fit",
+    "corrupt",
+    "A footer as long as its file.",
+    lambda d: d["segments"][0].update(footer_bytes=int(d["segments"][0]["size_bytes"])),
+)
+_edit(
     "broken_history",
     "corrupt",
     "A history that does not begin with the commit itself.",
@@ -307,22 +325,32 @@ def page_path_escapes(world: World, document: dict[str, Any]) -> None:
     world.put(_version(document), document)
 
 
-@damage("corrupt", "Rows in a page beyond the table's tail.")
-def page_beyond_the_tail(world: World, document: dict[str, Any]) -> None:
-    document, file = _paged(world)
-    rows = pq.read_table(file)
-    names = rows.column_names
-    moved = rows.set_column(
-        names.index("max_seq"), "max_seq", pa.array([10**6] * rows.num_rows, pa.int64())
-    ).set_column(names.index("min_seq"), "min_seq", pa.array([10**6] * rows.num_rows, pa.int64()))
-    counts = pa.array([1] * rows.num_rows, pa.int64())
-    sink = pa.BufferOutputStream()
-    pq.write_table(moved.set_column(names.index("row_count"), "row_count", counts), sink)
-    data = bytes(sink.getvalue())
+def _replace_page(world: World, document: dict[str, Any], file: Path, data: bytes) -> None:
+    """Other bytes for a page, with a reference that fits them."""
     file.write_bytes(data)
     ref = document["windows"][0]["pages"][0]
     ref["object_bytes"], ref["xxh64"] = str(len(data)), codec.checksum(data)
     world.put(_version(document), document)
+
+
+@damage("corrupt", "A page whose paths stand in a dictionary.")
+def page_with_dictionary(world: World, document: dict[str, Any]) -> None:
+    document, file = _paged(world)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(file), sink, use_dictionary=["path"], store_schema=False)
+    _replace_page(world, document, file, bytes(sink.getvalue()))
+
+
+@damage("corrupt", "Rows in a page beyond the table's tail; everything else about them is right.")
+def page_beyond_the_tail(world: World, document: dict[str, Any]) -> None:
+    document, file = _paged(world)
+    rows = pq.read_table(file)
+    for name in ("min_seq", "max_seq"):
+        moved = pa.array([seq + 10**6 for seq in rows.column(name).to_pylist()], pa.int64())
+        rows = rows.set_column(rows.column_names.index(name), name, moved)
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, use_dictionary=False, store_schema=False)
+    _replace_page(world, document, file, bytes(sink.getvalue()))
 
 
 @damage("corrupt", "An older version that belongs to another table.")

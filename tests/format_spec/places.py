@@ -33,14 +33,28 @@ def definition(name: str) -> dict[str, Any]:
     return dict(load_schema("definitions")["$defs"][name])
 
 
-def validator(name: str) -> Draft202012Validator:
-    """A validator for a document, or for a part of one by the name of its definition."""
-    shared = load_schema("definitions")
+def closed(schema: Any) -> Any:
+    """The same schema, refusing every field it does not list."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # A condition looks at one field and says nothing about the others.
+    out = {k: v if k in ("if", "then") else closed(v) for k, v in schema.items()}
+    return {"additionalProperties": False, **out} if schema.get("type") == "object" else out
+
+
+def validator(name: str, *, strict: bool = False) -> Draft202012Validator:
+    """A validator for a document, or for a part of one by the name of its definition.
+
+    Strict: unknown fields are refused, which no reader may do, but what we write has none.
+    """
+    shared = closed(load_schema("definitions")) if strict else load_schema("definitions")
     registry: Registry[Any] = Registry().with_resource(
         shared["$id"], Resource.from_contents(shared)
     )
     if (SCHEMAS / f"{name}.json").exists():
-        schema = load_schema(name)
+        schema = closed(load_schema(name)) if strict else load_schema(name)
     else:
         assert name in shared["$defs"], name
         schema = {"$ref": f"{shared['$id']}#/$defs/{name}"}

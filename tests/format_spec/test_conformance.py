@@ -123,6 +123,21 @@ def test_the_library_refuses_what_must_be_refused(hostile: Case) -> None:
     assert len(str(raised.value)) < 600
 
 
+@pytest.mark.parametrize(
+    "name", ["beyond_the_tail", "listed_twice", "broken_history", "removed_path_escapes"]
+)
+def test_a_manifest_that_contradicts_itself_is_refused_when_it_is_opened(name: str) -> None:
+    """[MAN-4] [MAN-5] [MAN-6] [HIS-2] Nobody has to scan to notice, so a writer does too."""
+    with pytest.raises(CorruptTable):
+        strandline.open_table(case(name).table)
+
+
+def test_a_page_beyond_the_tail_is_refused_for_that_reason() -> None:
+    """[RD-4] Nothing else about the segment is wrong."""
+    with pytest.raises(CorruptTable, match="beyond the table's tail"):
+        strandline.open_table(case("page_beyond_the_tail").table).scan().to_arrow()
+
+
 # --- the runner ---------------------------------------------------------------------------------
 
 

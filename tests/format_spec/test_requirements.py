@@ -7,13 +7,16 @@ import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from strandline.api import create_in, open_in
-from strandline.tableformat import actions, codec, paths, rolling, stats, types, values
+from strandline.catalog.documents import segment_pages
+from strandline.tableformat import actions, codec, pages, paths, rolling, stats, types, values
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.actions import AddSegments, AlreadyCommitted, ExternalKey, Stamp, apply
 from strandline.tableformat.errors import (
@@ -88,6 +91,27 @@ def test_no_key_stands_twice_in_an_object() -> None:
 
     assert found["version"] == "2"
     assert found["later"] == 1
+
+
+@pytest.mark.parametrize("depth", [248, 100_000])
+def test_documents_nest_250_levels(depth: int) -> None:
+    """[JSON-8] What a writer may nest is kept; what nobody may is an error and nothing else."""
+    storage, table = watched()
+    document = json.loads(table.manifest.to_json())
+    text = json.dumps({**document, "later": 0}).encode()
+    data = codec.encode_document(
+        text.replace(b'"later": 0', b'"later": ' + b"[" * depth + b"]" * depth)
+    )
+    storage.inner.delete([paths.manifest_path(1)])
+    storage.inner.put_if_absent(paths.manifest_path(1), data)
+
+    if depth < 250:
+        later = open_in(storage)
+        later.append(events(0, 1))
+        assert later.scan().count() == 1
+    else:
+        with pytest.raises(CorruptTable):
+            open_in(storage).append(events(0, 1))
 
 
 @pytest.mark.s3
@@ -200,13 +224,29 @@ def _ref(entries: int, number: int) -> PageRef:
 def test_a_merged_page_has_at_most_32768_rows() -> None:
     """[PAG-7] Pages are merged only while the result stays a page."""
     _, table = watched()
-    pages = tuple(_ref(4_095, i) for i in range(20))
-    crowded = replace(table.manifest, windows=(WindowEntry(window=Window(0, 60_000), pages=pages),))
+    listed = tuple(_ref(4_095, i) for i in range(20))
+    crowded = replace(
+        table.manifest, windows=(WindowEntry(window=Window(0, 60_000), pages=listed),)
+    )
 
     due = rolling.pages_to_merge(crowded)
 
     assert due is not None
     assert sum(page.entries for page in due[1]) <= 32_768
+
+
+def test_a_page_that_unfolds_too_far_is_refused() -> None:
+    """[PAG-7] [PAG-14] Bounded memory: rows and uncompressed bytes are looked at before reading."""
+    _, table = watched()
+    table.append(events(0, 1))
+    entries = table.manifest.segments
+    data = pages.encode_page(entries, table.manifest.schema)
+    ref = replace(_ref(1, 1), object_bytes=len(data))
+    assert pages.SegmentPage(ref, data).count == 1
+
+    for limit in ("MAX_UNFOLDED_BYTES", "MAX_PAGE_ENTRIES"):
+        with mock.patch.object(pages, limit, 0), pytest.raises(CorruptTable, match="at most"):
+            pages.SegmentPage(ref, data)
 
 
 def test_files_carry_the_column_id_as_field_id() -> None:
@@ -416,6 +456,32 @@ def test_unknown_top_level_config_and_entry_fields_are_kept() -> None:
     assert stored["vector_indexes"] == [1]
     assert stored["config"]["later"] == "x"
     assert stored["segments"][0]["vector_indexes"] == {"4": "hnsw"}
+
+
+def test_unknown_entry_fields_move_with_the_entry_from_page_to_page() -> None:
+    """[VER-3] [M10] Rolling an entry into a page, and merging pages, loses none of its fields."""
+    storage, table = watched()
+    table.append(events(0, 1))
+    (entry,) = table.manifest.segments
+    _put_next(storage, table, segments=[{**_json(entry), "vector_indexes": {"4": "hnsw"}}])
+    later = open_in(storage)
+    small = {"ROLL_AT": 2, "ROLL_STEP": 1, "LEAST_PAGE": 1, "TIER_FACTOR": 2}
+    merged = 0
+    with mock.patch.multiple(rolling, **small):
+        for i in range(1, 6):
+            later.append(events(i, 1))
+            merged += bool(later.manifest.removed_files)
+
+    found = [
+        entry.extra
+        for window in later.manifest.windows
+        for page in segment_pages(storage, window.pages)
+        for entry in page.entries(np.arange(page.count))
+        if entry.extra
+    ]
+
+    assert merged
+    assert found == [{"vector_indexes": {"4": "hnsw"}}]
 
 
 def test_physical_names_are_never_used_again(tmp_path: Path) -> None:

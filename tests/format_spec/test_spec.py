@@ -343,7 +343,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert limits["`_ts`"] == f"0 to {timestamps.TS_LIMIT_MS - 1}"
     assert (schema.MAX_COLUMNS, schema.MAX_NAME_BYTES) == (10_000, 255)
     assert (types.MAX_NESTING, types.MAX_DECIMAL_PRECISION) == (32, 38)
-    assert pages.MAX_PAGE_ENTRIES == 32_768
+    assert (pages.MAX_PAGE_ENTRIES, pages.MAX_UNFOLDED_BYTES) == (32_768, 256 * 2**20)
+    assert codec.MAX_MARKS == 4_000_000
     assert (stats.MAX_BOUND_LENGTH, config.MAX_STATS_COLUMNS) == (32, 32)
     assert (manifest.HISTORY_LENGTH, windows.MAX_WINDOWS_PER_COMMIT) == (32, 256)
     assert (actions.MAX_FENCE_BYTES, actions.MAX_WRITER_ID_BYTES) == (128, 256)
