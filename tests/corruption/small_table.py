@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from strandline.tableformat.manifest import Manifest, Position
+    from strandline.tableformat.storage import Storage
 
 NAME = "corruption"
 SCHEMA = {"at": "int64", "n": "int32", "x": "float64", "s": "string", "b": "binary", "l": "bool"}
@@ -84,10 +85,11 @@ def objects() -> dict[str, bytes]:
     return {path: data for path, data in found.items() if path in _needed(world.store, head)}
 
 
-def _needed(storage: memory.MemoryStorage, head: Manifest) -> set[str]:
+def _needed(storage: Storage, head: Manifest) -> set[str]:
     """The head and what it refers to; older versions play no part in reading it."""
     found = {paths.manifest_path(head.version)}
-    found |= {page.path for page in (*head.window_pages, *head.position_pages)}
+    found |= {page.path for page in head.window_pages}
+    found |= {page.path for page in head.position_pages}
     folded = documents.window_pages(storage, head.window_pages)
     windows = [*head.windows, *(entry for page in folded for entry in page)]
     found |= {page.path for window in windows for page in window.pages}
@@ -173,6 +175,27 @@ def read_all(storage: memory.MemoryStorage) -> pa.Table:
     """Every row of the table, hidden columns included."""
     table = api.open_in(storage)
     return table.scan([*table.schema.names, *HIDDEN]).to_arrow()
+
+
+def segment_is_right_or_refused(storage: memory.MemoryStorage, path: str, where: str) -> bool:
+    """The same for the rows of one data file, which is all that its bytes can change."""
+    first, last = seq_ranges()[path]
+
+    def read() -> bool:
+        table = api.open_in(storage)
+        columns = [*table.schema.names, *HIDDEN]
+        rows = table.scan(columns, start_seq=first, end_seq=last + 1).to_arrow()
+        right = right_rows().slice(first, last + 1 - first)
+        return repr(rows.to_pylist()) == repr(right.to_pylist())
+
+    return _settled(read, where)
+
+
+@cache
+def seq_ranges() -> dict[str, tuple[int, int]]:
+    """The sequence numbers of each data file."""
+    files = api.open_in(fresh()).files().to_pylist()
+    return {file["path"]: (file["min_seq"], file["max_seq"]) for file in files}
 
 
 def read_positions(storage: memory.MemoryStorage) -> dict[str, Position]:

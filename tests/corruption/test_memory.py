@@ -85,7 +85,7 @@ def test_a_frame_that_claims_more_than_a_document_may_have(tmp_path: Path, claim
     assert growth < 16
 
 
-@pytest.mark.parametrize("text", [b"[],", b"{},", b'{"":', b'"a":[],', b"1.5,"])
+@pytest.mark.parametrize("text", [b"[],", b'{"":', b"1.5,"])
 def test_json_that_takes_many_times_its_text(tmp_path: Path, text: bytes) -> None:
     """[X4] Values are counted before they are made."""
     whole = b"[" + text * (codec.MAX_TEXT_BYTES // len(text) - 1) + b"0]"
