@@ -165,8 +165,9 @@ def _encodings(table: pa.Table, schema: Schema) -> tuple[list[str], dict[str, st
 
 def _repeats(values: pa.ChunkedArray) -> bool:
     """Whether a sample from the middle says that values come again and again."""
-    start = max(0, (len(values) - _SAMPLE_ROWS) // 2)
-    sample = values.slice(start, _SAMPLE_ROWS)
+    # A quarter of a small file is enough: there, either choice costs little.
+    size = min(_SAMPLE_ROWS, max(_FIRST_LOOK_ROWS, len(values) // 4))
+    sample = values.slice(max(0, (len(values) - size) // 2), size)
     if len(sample) > _FIRST_LOOK_ROWS and _distinct(sample[:_FIRST_LOOK_ROWS]) == _FIRST_LOOK_ROWS:
         return False
     return _distinct(sample) <= max(1, _DISTINCT_SHARE * len(sample))
