@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass
-from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.catalog.chain import Chain
@@ -98,9 +97,10 @@ def doctor(
 
 
 def _libraries() -> Check:
-    found = ", ".join(
-        f"{name} {installed_version(name)}" for name in ("pyarrow", "numpy", "fsspec")
-    )
+    # Heavy to import, and `import strandline` brings this module along.
+    from importlib import metadata  # noqa: PLC0415
+
+    found = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyarrow", "numpy", "fsspec"))
     return Check("libraries", OK, f"Python {platform.python_version()}, {found}")
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.segments import PageRef, SegmentEntry
 
 MAX_PAGE_ENTRIES: Final = 32_768
+_KEPT_ENTRIES: Final = 1_024
 MAX_UNFOLDED_BYTES: Final = 256 * 2**20
 """A page may not unfold to more than this: a small file must not exhaust memory."""
 FIXED: Final = pa.schema(
@@ -194,6 +195,8 @@ class SegmentPage:
             raise CorruptTable(f"page {ref.path} lacks the columns {', '.join(sorted(missing))}")
         self._check_types([*FIXED, *([EXTRA] if EXTRA.name in self._names else [])])
         self._columns: dict[str, pa.Array] = {}
+        self._kept: dict[int, SegmentEntry] = {}
+        """The entries of the last small answer: making them is most of a warm plan's time."""
 
     def _check_size(self, footer: pq.FileMetaData) -> None:
         ref = self._ref
@@ -276,9 +279,17 @@ class SegmentPage:
 
     def entries(self, rows: np.ndarray[Any, Any]) -> list[SegmentEntry]:
         """Full entries of the chosen rows; their stats stay in the page."""
-        if not len(rows):
-            return []
-        indices = pa.array(rows)
+        wanted = rows.tolist()
+        if len(wanted) > _KEPT_ENTRIES:
+            return self._make_entries(rows)
+        if any(row not in self._kept for row in wanted):
+            self._kept = dict(zip(wanted, self._make_entries(rows), strict=True))
+        return [self._kept[row] for row in wanted]
+
+    def _make_entries(self, rows: np.ndarray[Any, Any]) -> list[SegmentEntry]:
+        # pa.array would import numpy.ma and more, to find out that these are plain integers.
+        buffer = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
+        indices = pa.Array.from_buffers(pa.int64(), len(rows), [None, buffer])
         names = [*FIXED.names, *({EXTRA.name} & self._names)]
         arrays = self._read(names)
         for field, array in zip(FIXED, arrays, strict=False):
