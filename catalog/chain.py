@@ -54,11 +54,12 @@ class Chain:
         self.storage = storage
         self.runtime = runtime
 
-    def load(self, version: int) -> Snapshot:
-        """Read one version; `ObjectMissing` if it is not there."""
+    def load(self, version: int, known: Snapshot | None = None) -> Snapshot:
+        """Read one version; `ObjectMissing` if it is not there. `known`: an earlier one, if any."""
         data = self._patiently(lambda: self.storage.read(paths.manifest_path(version)))
         where = f"manifest {version} of {self.storage.url}"
-        decoded = manifest.from_json(codec.decode_document(data, where), version)
+        document = codec.decode_document(data, where)
+        decoded = manifest.from_json(document, version, known.manifest if known else None)
         return Snapshot(decoded, codec.checksum(data), self.storage.clock_ms())
 
     def find_head(self) -> Snapshot:
@@ -124,7 +125,7 @@ class Chain:
         head = known
         for _ in range(_READS_BEFORE_LISTING):
             try:
-                head = self.load(head.manifest.version + 1)
+                head = self.load(head.manifest.version + 1, head)
             except ObjectMissing:
                 return replace(head, confirmed_ms=self.storage.clock_ms())
         return self.find_head()
@@ -140,7 +141,7 @@ class Chain:
             if self._exists(low + step):
                 low += step
         try:
-            head = self.load(low) if low != known.manifest.version else known
+            head = self.load(low, known) if low != known.manifest.version else known
         except ObjectMissing:
             return self.find_head()
         return replace(head, confirmed_ms=self.storage.clock_ms())

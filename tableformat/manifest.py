@@ -280,8 +280,12 @@ def check_writable(manifest: Manifest) -> None:
         )
 
 
-def from_json(document: Any, version: int) -> Manifest:
-    """Decode and check a manifest that was found under the name of `version`."""
+def from_json(document: Any, version: int, known: Manifest | None = None) -> Manifest:
+    """Decode and check a manifest that was found under the name of `version`.
+
+    What stands in `known`, an earlier manifest, in the very same words is taken from there: of
+    two neighbouring versions most is the same, and writers in a queue decode one per commit.
+    """
     reader_features, writer_features = check_readable(document)
     fields = Fields(document, "manifest")
     if fields.int64("version", least=1) != version:
@@ -291,7 +295,8 @@ def from_json(document: Any, version: int) -> Manifest:
     commit = record_from_json(fields.object("commit"))
     if commit.version != version:
         raise CorruptTable(f"manifest {version}: its commit record is of another version")
-    schema = schemas.from_json(fields.object("schema"))
+    reuse = _Reuse(known)
+    schema = reuse.schema(fields.object("schema"))
     tail = Fields(fields.object("tail"), "manifest.tail")
     fence = fields.optional("fence")
     if fence is not None and type(fence) is not str:
@@ -315,13 +320,13 @@ def from_json(document: Any, version: int) -> Manifest:
         fence=fence,
         positions={k: position_from_json(v) for k, v in fields.object("positions").items()},
         position_pages=tuple(document_ref_from_json(p) for p in fields.list("position_pages")),
-        history=tuple(record_from_json(r) for r in fields.list("history")),
+        history=tuple(reuse.record(r) for r in fields.list("history")),
         windows=tuple(segments.window_from_json(w) for w in fields.list("windows")),
         window_pages=tuple(
             segments.page_ref_from_json(p, ".json.lz4", "window page")
             for p in fields.list("window_pages")
         ),
-        segments=tuple(segments.segment_from_json(s) for s in fields.list("segments")),
+        segments=tuple(reuse.segment(s) for s in fields.list("segments")),
         removed_files=tuple(paths.check_removable(p) for p in fields.list("removed_files")),
         reader_features=reader_features,
         writer_features=writer_features,
@@ -329,6 +334,35 @@ def from_json(document: Any, version: int) -> Manifest:
     )
     _check_consistent(manifest)
     return manifest
+
+
+class _Reuse:
+    """Parts of an earlier manifest, for a later one that repeats them."""
+
+    def __init__(self, known: Manifest | None) -> None:
+        self._schema = known.schema if known else None
+        self._records = {r.commit_id: r for r in known.history} if known else {}
+        self._segments = {s.path: s for s in known.segments} if known else {}
+
+    def schema(self, value: dict[str, Any]) -> schemas.Schema:
+        if self._schema is not None and schemas.to_json(self._schema) == value:
+            return self._schema
+        return schemas.from_json(value)
+
+    def record(self, value: Any) -> CommitRecord:
+        known = self._records.get(_text_in(value, "commit_id"))
+        return known if known and known.to_json() == value else record_from_json(value)
+
+    def segment(self, value: Any) -> segments.SegmentEntry:
+        known = self._segments.get(_text_in(value, "path"))
+        if known is not None and known.encoded == orjson.dumps(value):
+            return known
+        return segments.segment_from_json(value)
+
+
+def _text_in(value: Any, name: str) -> str:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def _check_consistent(manifest: Manifest) -> None:

@@ -236,9 +236,10 @@ class LocalStorage(Storage):
             waited_s = time.monotonic() - began
             if held is not None or waited_s >= timeout_s:
                 return held
-            # Who has waited longer asks more often, so that nobody is passed over for long.
-            pause_s = random.uniform(0.0001, 0.0005)  # noqa: S311 - jitter, not a secret
-            time.sleep(pause_s / (1 + 50 * waited_s))
+            # Asking costs the holder's core time, and among several who wait one asks soon. Who has
+            # waited longer asks more often, so that nobody is passed over for long.
+            pause_s = random.uniform(0.0005, 0.002)  # noqa: S311 - jitter, not a secret
+            time.sleep(pause_s / (1 + 20 * waited_s))
 
     # --- the steps of a durable write ---
 
