@@ -295,6 +295,7 @@ class LocalStorage(Storage):
                 missing.append(_parent(missing[-1]))
             else:
                 made = missing.pop()
+                self._durable_folders.discard(made)
                 if not made.startswith(self._root):  # above the root nobody else looks after it
                     self._disk.fsync_dir(_parent(made))
 
@@ -304,6 +305,7 @@ class LocalStorage(Storage):
         Also of folders that existed: another process may have made one and not synced it yet,
         and our commit would point into a folder that a power cut takes away.
         """
+        synced: list[str] = []
         inner = folder
         while inner not in self._durable_folders:
             outer = _parent(inner)
@@ -312,10 +314,12 @@ class LocalStorage(Storage):
             except PermissionError:
                 if inner != self._root:  # we may be allowed to enter the root's parent only
                     raise
-            self._durable_folders.add(inner)
+            synced.append(inner)
             if inner == self._root:
                 break
             inner = outer
+        # Only now: had an outer sync failed, the next write would have to begin again.
+        self._durable_folders.update(synced)
 
     def _publish(self, temporary: str, full: str) -> Put:
         """Give the finished file its name, exclusively."""
