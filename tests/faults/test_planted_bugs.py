@@ -17,7 +17,7 @@ from strandline.tableformat.segments import WindowEntry
 from strandline.tableformat.storage import Put
 from strandline.tableformat.stores import local
 from strandline.tableformat.stores.memory import MemoryStorage
-from tests.faults.disk import CRASH, TEAR, Unsynced
+from tests.faults.disk import CRASH, ERROR, TEAR, Unsynced
 from tests.faults.disk_harness import DiskCase, every_disk_case, prepare_disk, run_disk_case
 from tests.faults.harness import Case, every_case, prepare, run_case
 from tests.faults.ledger import BrokenPromise
@@ -69,7 +69,7 @@ def prepared() -> None:
     """Tables that scenarios begin with are made before a bug is planted."""
     for scenario in SCENARIOS:
         prepare(scenario, 0)
-    for scenario in (APPEND, WIDE):
+    for scenario in (APPEND, WIDE, ROLL):
         for seed in (0, 1):
             prepare_disk(scenario, seed)
 
@@ -214,6 +214,21 @@ def test_skipping_the_sync_of_new_folders_is_found(monkeypatch: Patch) -> None:
     """[X5] A file in a folder whose own name was not synced is not there after a power cut."""
     monkeypatch.setattr(Local, "_make_durable", lambda *_: None)
     assert "listed and missing" in found_on_disk(WIDE)
+
+
+def test_forgetting_that_an_outer_folder_was_not_synced_is_found(monkeypatch: Patch) -> None:
+    """[X5] One failed sync of a folder's name must not be the last one tried."""
+
+    def make_durable(self: Any, folder: str) -> None:
+        while folder not in self._durable_folders and folder.startswith(self._root):
+            outer = folder.rpartition("/")[0]
+            self._disk.fsync_dir(outer)
+            self._durable_folders.add(folder)
+            folder = outer
+
+    monkeypatch.setattr(Local, "_make_durable", make_durable)
+    errors = (case for case in every_disk_case(ROLL) if case.fault == ERROR)
+    assert "listed and missing" in _first(run_disk_case, errors)
 
 
 def test_not_waiting_for_syncs_is_found(monkeypatch: Patch) -> None:
