@@ -39,7 +39,8 @@ _DISTINCT_SHARE: Final = 0.25
 _WRITE_BATCH_ROWS: Final = 16_384
 """Rows the encoder takes at a time; its own 1,024 cost 4% more."""
 _SMALL_FILE_ROWS: Final = 4_096
-"""Below this, setting zstd up for every page takes longer than compressing with it."""
+"""Below this, setting up costs more than it saves: zstd for every page, dictionaries, indexes."""
+_TEXTS: Final = frozenset({"string", "binary"})
 _DELTA_INTEGERS: Final = frozenset({"int32", "int64", "timestamp", "timestamptz", "date", "uint32"})
 
 
@@ -80,7 +81,8 @@ def encode_segment(
         write_statistics=_columns_with_statistics(table, schema, nan_columns),
         write_batch_size=_WRITE_BATCH_ROWS,
         write_page_checksum=True,
-        write_page_index=True,
+        # A small file has one page per column, and nothing to find in it by an index.
+        write_page_index=table.num_rows >= _SMALL_FILE_ROWS,
         store_schema=False,
     )
     with writer:
@@ -153,7 +155,9 @@ def _encodings(table: pa.Table, schema: Schema) -> tuple[list[str], dict[str, st
         name, kind = column.physical_name, column.type.name
         if column.type.is_nested or kind == "bool":
             continue
-        if _repeats(table.column(name)):
+        # In a small file only strings gain by a dictionary more than the look at them costs.
+        worth_a_look = table.num_rows >= _SMALL_FILE_ROWS or kind in _TEXTS
+        if worth_a_look and _repeats(table.column(name)):
             dictionaries.append(name)
         elif kind in _DELTA_INTEGERS:
             encodings[name] = "DELTA_BINARY_PACKED"
@@ -165,8 +169,7 @@ def _encodings(table: pa.Table, schema: Schema) -> tuple[list[str], dict[str, st
 
 def _repeats(values: pa.ChunkedArray) -> bool:
     """Whether a sample from the middle says that values come again and again."""
-    # A quarter of a small file is enough: there, either choice costs little.
-    size = min(_SAMPLE_ROWS, max(_FIRST_LOOK_ROWS, len(values) // 4))
+    size = _FIRST_LOOK_ROWS if len(values) < _SMALL_FILE_ROWS else _SAMPLE_ROWS
     sample = values.slice(max(0, (len(values) - size) // 2), size)
     if len(sample) > _FIRST_LOOK_ROWS and _distinct(sample[:_FIRST_LOOK_ROWS]) == _FIRST_LOOK_ROWS:
         return False
