@@ -124,10 +124,17 @@ def test_the_library_refuses_what_must_be_refused(hostile: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["beyond_the_tail", "listed_twice", "broken_history", "removed_path_escapes"]
+    "name",
+    [
+        "beyond_the_tail",
+        "listed_twice",
+        "broken_history",
+        "removed_path_escapes",
+        "footer_does_not_fit",
+    ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused_when_it_is_opened(name: str) -> None:
-    """[MAN-4] [MAN-5] [MAN-6] [HIS-2] Nobody has to scan to notice, so a writer does too."""
+    """[MAN-4] [MAN-5] [MAN-6] [HIS-2] [SEG-6] A writer that never scans notices it too."""
     with pytest.raises(CorruptTable):
         strandline.open_table(case(name).table)
 
