@@ -208,7 +208,7 @@ def page_rows(data: bytes) -> pa.Table:
     for group in groups:
         for i in range(group.num_columns):
             need(PAGE_ENCODINGS.issuperset(group.column(i).encodings), "encodings of a page")
-    return file.read()
+    return file.read(use_threads=False)
 
 
 def segments(root: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -308,9 +308,10 @@ def segment_rows(root: Path, found: dict[str, Any], entry: dict[str, Any]) -> pa
     need(xxh64(footer) == entry["footer_xxh64"], f"footer of {entry['path']}")
     metadata = pq.read_metadata(pa.BufferReader(footer + data[-8:]))
     need(metadata.num_rows == entry["row_count"], "number of rows")
+    # Without threads: a short process sometimes aborted while Arrow's pool was being taken down.
     stored = pq.ParquetFile(
         pa.BufferReader(data), metadata=metadata, page_checksum_verification=True
-    ).read()
+    ).read(use_threads=False)
     out: dict[str, Any] = {}
     for column in found["schema"]["columns"]:
         wanted = arrow_type(column["type"])
