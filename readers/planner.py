@@ -19,12 +19,15 @@ def plan_scan(storage: Storage, manifest: Manifest, bound: Bound | None) -> Plan
     """The segments that may hold a row for which the bound filter is true."""
     report = PlanReport()
     schema = manifest.schema
-    window_refs = planning.keep_window_pages(manifest.window_pages, bound, schema, report)
-    windows = list(manifest.windows)
-    for folded in documents.window_pages(storage, window_refs):
-        windows.extend(folded)
-    chosen = planning.keep_pages(windows, bound, schema, report)
-    kept = planning.keep_segments(manifest.segments, bound, schema, report)
+    listed = planning.parts_of(manifest).pages
+    window_refs = planning.keep_window_pages(manifest, bound, report)
+    if window_refs:
+        windows = list(manifest.windows)
+        for folded in documents.window_pages(storage, window_refs):
+            windows.extend(folded)
+        listed = planning.ListedPages(windows, schema)
+    chosen = planning.keep_pages(listed, bound, report)
+    kept = planning.keep_segments(manifest, bound, report)
     pages = documents.segment_pages(storage, [ref for _, ref in chosen])
     for (window, _), page in zip(chosen, pages, strict=True):
         kept += planning.keep_in_page(page, window, bound, schema, report)
@@ -32,14 +35,7 @@ def plan_scan(storage: Storage, manifest: Manifest, bound: Bound | None) -> Plan
         if entry.max_seq >= manifest.next_seq:
             raise CorruptTable(f"{entry.path} holds rows beyond the table's tail")
     kept.sort(key=lambda entry: (entry.min_seq, entry.max_seq))
-    report.bytes_total = sum(
-        part.size_bytes
-        for part in (
-            *manifest.segments,
-            *(page for entry in manifest.windows for page in entry.pages),
-            *manifest.window_pages,
-        )
-    )
+    report.bytes_total = planning.parts_of(manifest).size_bytes
     report.bytes_planned = sum(entry.size_bytes for entry in kept)
     report.rows_planned = sum(entry.row_count for entry in kept)
     return Plan(tuple(kept), report)

@@ -181,6 +181,8 @@ class Manifest:
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What planning has worked out of this version and would work out again for the next scan."""
 
     def to_json(self) -> bytes:
         """The manifest as its JSON text (SPEC.md, root manifest)."""

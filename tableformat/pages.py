@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from strandline.tableformat import codec, paths, segments, stats
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.fields import Fields
-from strandline.tableformat.pruning import Bounds
+from strandline.tableformat.pruning import Bounds, certain
 from strandline.tableformat.types import ColumnType, Domain
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ class SegmentPage:
             raise CorruptTable(f"page {ref.path} lacks the columns {', '.join(sorted(missing))}")
         self._check_types([*FIXED, *([EXTRA] if EXTRA.name in self._names else [])])
         self._columns: dict[str, pa.Array] = {}
+        self._certain: dict[str, Bounds] = {}
         self._kept: dict[int, SegmentEntry] = {}
         """The entries of the last small answer: making them is most of a warm plan's time."""
 
@@ -246,6 +247,13 @@ class SegmentPage:
         if array.null_count:
             raise CorruptTable(f"page {self._ref.path}: column {name} holds a null")
         return _bounds_array(array)
+
+    def certain_bounds(self, low: str, high: str) -> Bounds:
+        """Bounds of a hidden column, from two of the fixed integer columns."""
+        found = self._certain.get(low)
+        if found is None:
+            found = self._certain[low] = certain(self.integers(low), self.integers(high))
+        return found
 
     def column_bounds(self, column: Column) -> Bounds | None:
         """Stats of a table column; None where the page has none."""

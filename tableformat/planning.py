@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID, WINDOW_ID
-from strandline.tableformat.pruning import Bounds, may_match
+from strandline.tableformat.pruning import Bounds, certain, may_match
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from strandline.tableformat.binding import Bound
+    from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.pages import SegmentPage
     from strandline.tableformat.schema import Schema
     from strandline.tableformat.segments import PageRef, SegmentEntry, Summary, WindowEntry
@@ -67,25 +68,31 @@ class SummaryStats:
         self, parts: Sequence[Summary], schema: Schema, windows: Sequence[Window] | None
     ) -> None:
         self._parts, self._schema, self._windows = parts, schema, windows
+        self._known: dict[int, Bounds | None] = {}
 
     @property
     def count(self) -> int:
         return len(self._parts)
 
+    def bounds(self, column_id: int) -> Bounds | None:
+        """One column over all parts."""
+        if column_id not in self._known:
+            self._known[column_id] = self._bounds(column_id)
+        return self._known[column_id]
+
     def _array(self, name: str) -> Array:
         return np.array([getattr(part, name) for part in self._parts], dtype=np.int64)
 
-    def bounds(self, column_id: int) -> Bounds | None:
-        """One column over all parts."""
+    def _bounds(self, column_id: int) -> Bounds | None:
         if column_id == SEQ_ID:
-            return _certain(self._array("min_seq"), self._array("max_seq"))
+            return certain(self._array("min_seq"), self._array("max_seq"))
         if column_id == TS_ID:
-            return _certain(self._array("min_ts"), self._array("max_ts"))
+            return certain(self._array("min_ts"), self._array("max_ts"))
         if column_id == WINDOW_ID:
             if self._windows is None:
                 return None
             starts = np.array([w.start_ms for w in self._windows], dtype=np.int64)
-            return _certain(starts, starts)
+            return certain(starts, starts)
         column = self._schema.by_id.get(column_id)
         if column is None or column.type.domain is None:
             return None
@@ -121,28 +128,14 @@ class PageStats:
     def bounds(self, column_id: int) -> Bounds | None:
         """One column over all segments of the page."""
         if column_id == SEQ_ID:
-            return _certain(self._page.integers("min_seq"), self._page.integers("max_seq"))
+            return self._page.certain_bounds("min_seq", "max_seq")
         if column_id == TS_ID:
-            return _certain(self._page.integers("min_ts"), self._page.integers("max_ts"))
+            return self._page.certain_bounds("min_ts", "max_ts")
         if column_id == WINDOW_ID:
             starts = np.full(self.count, self._window.start_ms, dtype=np.int64)
-            return _certain(starts, starts)
+            return certain(starts, starts)
         column = self._schema.by_id.get(column_id)
         return None if column is None else self._page.column_bounds(column)
-
-
-def _certain(lows: Array, highs: Array) -> Bounds:
-    """Bounds of a hidden column: always known, never null."""
-    count = len(lows)
-    return Bounds(
-        mins=lows,
-        maxs=highs,
-        known=np.ones(count, dtype=bool),
-        null_count=np.zeros(count, dtype=np.int64),
-        value_count=np.ones(count, dtype=np.int64),
-        has_nan=np.zeros(count, dtype=bool),
-        exact=np.ones(count, dtype=bool),
-    )
 
 
 def _typed(values: list[Any]) -> Array:
@@ -158,34 +151,62 @@ def _typed(values: list[Any]) -> Array:
     return out
 
 
-def keep_window_pages(
-    refs: Sequence[PageRef], bound: Bound | None, schema: Schema, report: PlanReport
-) -> list[PageRef]:
+class VersionParts:
+    """What a version lists itself, with stats that all plans of the version share."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        schema = manifest.schema
+        self.window_pages = SummaryStats(manifest.window_pages, schema, None)
+        self.pages = ListedPages(manifest.windows, schema)
+        self.segments = SummaryStats(
+            manifest.segments, schema, [entry.window for entry in manifest.segments]
+        )
+        listed = (*manifest.segments, *self.pages.refs, *manifest.window_pages)
+        self.size_bytes = sum(part.size_bytes for part in listed)
+
+
+class ListedPages:
+    """Segment pages of some windows."""
+
+    def __init__(self, windows: Sequence[WindowEntry], schema: Schema) -> None:
+        self.listed = [(entry.window, page) for entry in windows for page in entry.pages]
+        self.refs = [page for _, page in self.listed]
+        self.windows = len({window for window, _ in self.listed})
+        self.stats = SummaryStats(self.refs, schema, [window for window, _ in self.listed])
+
+
+def parts_of(manifest: Manifest) -> VersionParts:
+    """The parts of a version, put together once."""
+    found = manifest.derived.get("parts")
+    if found is None:
+        found = manifest.derived["parts"] = VersionParts(manifest)
+    parts: VersionParts = found
+    return parts
+
+
+def keep_window_pages(manifest: Manifest, bound: Bound | None, report: PlanReport) -> list[PageRef]:
     """Window pages that may list a matching segment."""
-    kept = _kept(refs, bound, SummaryStats(refs, schema, None))
-    report.window_pages.add(len(refs), len(kept))
+    kept = _kept(manifest.window_pages, bound, parts_of(manifest).window_pages)
+    report.window_pages.add(len(manifest.window_pages), len(kept))
     return kept
 
 
 def keep_pages(
-    windows: Sequence[WindowEntry], bound: Bound | None, schema: Schema, report: PlanReport
+    pages: ListedPages, bound: Bound | None, report: PlanReport
 ) -> list[tuple[Window, PageRef]]:
     """Segment pages that may list a matching segment, with their windows."""
-    listed = [(entry.window, page) for entry in windows for page in entry.pages]
-    stats = SummaryStats([page for _, page in listed], schema, [window for window, _ in listed])
-    kept = _kept(listed, bound, stats)
-    report.windows.add(len({w for w, _ in listed}), len({w for w, _ in kept}))
-    report.pages.add(len(listed), len(kept))
+    kept = _kept(pages.listed, bound, pages.stats)
+    report.windows.add(pages.windows, len({window for window, _ in kept}))
+    report.pages.add(len(pages.listed), len(kept))
     return kept
 
 
 def keep_segments(
-    entries: Sequence[SegmentEntry], bound: Bound | None, schema: Schema, report: PlanReport
+    manifest: Manifest, bound: Bound | None, report: PlanReport
 ) -> list[SegmentEntry]:
     """Inline segments that may hold a matching row."""
-    stats = SummaryStats(entries, schema, [entry.window for entry in entries])
-    kept = _kept(entries, bound, stats)
-    report.segments.add(len(entries), len(kept))
+    kept = _kept(manifest.segments, bound, parts_of(manifest).segments)
+    report.segments.add(len(manifest.segments), len(kept))
     return kept
 
 
@@ -204,5 +225,4 @@ def keep_in_page(
 def _kept(items: Sequence[Any], bound: Bound | None, stats: SummaryStats) -> list[Any]:
     if bound is None or not items:
         return list(items)
-    mask = may_match(bound, stats)
-    return [item for item, keep in zip(items, mask.tolist(), strict=True) if keep]
+    return [items[row] for row in np.flatnonzero(may_match(bound, stats)).tolist()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from strandline.tableformat.schema import Column
 
 Mask = Any  # NDArray[np.bool_]; numpy's operators widen it to Any
 
@@ -64,6 +63,34 @@ class Bounds:
 
     exact: NDArray[np.bool_] | None = None
     """Where the bounds are values that occur, not cut short; None where that is not known."""
+
+    # Both are asked for by every predicate on the column; bounds outlive a plan.
+
+    @cached_property
+    def holds_values(self) -> Mask:
+        """False where all rows are null."""
+        # An unknown null count is -1 and never equals a row count.
+        return self.null_count != self.value_count
+
+    @cached_property
+    def all_known(self) -> bool:
+        """Whether `known` holds everywhere."""
+        return bool(self.known.all())
+
+
+def certain(lows: NDArray[Any], highs: NDArray[Any]) -> Bounds:
+    """Bounds of a hidden column: always known, never null."""
+    count = len(lows)
+    yes, no = np.broadcast_to(np.True_, count), np.broadcast_to(np.False_, count)
+    return Bounds(
+        mins=lows,
+        maxs=highs,
+        known=yes,
+        null_count=np.broadcast_to(np.int64(0), count),
+        value_count=np.broadcast_to(np.int64(1), count),
+        has_nan=no,
+        exact=yes,
+    )
 
 
 class StatsSource(Protocol):
@@ -110,38 +137,26 @@ def _leaf(
     if isinstance(bound, BoundNull):
         if not bound.negated:
             return bounds.null_count != 0
-        return ~_all_null(bounds)
-    mask = ~_all_null(bounds)
+        return bounds.holds_values
     if isinstance(bound, BoundKnown):
-        return mask & bound.value
-    known = _usable(bound.column, bounds)
-    # Most often all are known; a slice then saves copying a million bounds.
-    where = slice(None) if known.all() else known
+        return bounds.holds_values & bound.value
     is_float = bound.column.type.domain is Domain.FLOAT
+    # Most often all are known; a slice then saves copying a million bounds.
+    where = slice(None) if bounds.all_known and not is_float else _usable(bounds, is_float=is_float)
     ranges = _Ranges(
         least=bounds.mins[where],
         most=bounds.maxs[where],
         exact=False if bounds.exact is None else bounds.exact[where],
         has_nan=bounds.has_nan[where] if is_float else False,
     )
-    match bound:
-        case BoundCompare(_, operator, value):
-            mask[where] &= _compare(ranges, operator, value)
-        case BoundIn():
-            mask[where] &= _in(ranges, bound)
-        case BoundLike():
-            mask[where] &= _like(ranges, bound)
+    mask = bounds.holds_values.copy()
+    mask[where] &= _possible(bound, ranges)
     return mask
 
 
-def _all_null(bounds: Bounds) -> Mask:
-    # An unknown null count is -1 and never equals a row count.
-    return bounds.null_count == bounds.value_count
-
-
-def _usable(column: Column, bounds: Bounds) -> Mask:
+def _usable(bounds: Bounds, *, is_float: bool) -> Mask:
     """Where bounds can prune. A NaN as a bound bounds nothing, whoever wrote it."""
-    if column.type.domain is not Domain.FLOAT:
+    if not is_float:
         return bounds.known
     least, most = bounds.mins.astype(np.float64), bounds.maxs.astype(np.float64)
     return bounds.known & ~np.isnan(least) & ~np.isnan(most)
@@ -157,6 +172,16 @@ class _Ranges:
     exact: Mask
     """False where that holds for all, and likewise `has_nan`."""
     has_nan: Mask
+
+
+def _possible(bound: BoundCompare | BoundIn | BoundLike, ranges: _Ranges) -> Mask:
+    match bound:
+        case BoundCompare(_, operator, value):
+            return _compare(ranges, operator, value)
+        case BoundIn():
+            return _in(ranges, bound)
+        case _:
+            return _like(ranges, bound)
 
 
 def _compare(ranges: _Ranges, operator: str, value: Any) -> Mask:
@@ -260,7 +285,7 @@ def _pair_mask(bound: BoundPair, stats: StatsSource) -> Mask:
     left, right = stats.bounds(bound.left.id), stats.bounds(bound.right.id)
     for bounds in (left, right):
         if bounds is not None:
-            mask &= ~_all_null(bounds)
+            mask &= bounds.holds_values
     if left is None or right is None or bound.left.type.domain is Domain.FLOAT:
         return mask
     known = left.known & right.known
