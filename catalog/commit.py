@@ -15,11 +15,11 @@ from strandline.catalog import documents
 from strandline.catalog.chain import TRUST_MS, Snapshot
 from strandline.tableformat import codec, paths
 from strandline.tableformat.actions import (
-    AddSegments,
     AlreadyCommitted,
     MustRewrite,
     Stamp,
     apply,
+    writer_ids,
 )
 from strandline.tableformat.errors import (
     CommitConflict,
@@ -162,8 +162,8 @@ class _Attempt:
             operation=self.operation,
             properties=self.properties,
         )
-        keys = {a.key.writer_id for a in change.actions if isinstance(a, AddSegments) and a.key}
-        cold = documents.cold_positions(self.chain.storage, head.manifest, keys)
+        writers = writer_ids(change.actions)
+        cold = documents.cold_positions(self.chain.storage, head.manifest, writers)
         try:
             applied = apply(head.manifest, head.xxh64, change.actions, stamp, cold)
         except (CommitConflict, InvalidInput):

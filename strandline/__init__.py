@@ -34,6 +34,7 @@ from strandline.tableformat.errors import (
     UnsupportedFormat,
     UnsupportedStore,
     VersionNotFound,
+    WriterFenced,
     WriterPositionConflict,
     WriterPositionLost,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "UnsupportedStore",
     "VerifyReport",
     "VersionNotFound",
+    "WriterFenced",
     "WriterPositionConflict",
     "WriterPositionLost",
     "col",

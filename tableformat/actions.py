@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from strandline.tableformat import paths
+from strandline.tableformat import moves, paths
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.config import MAX_STATS_COLUMNS
 from strandline.tableformat.errors import (
@@ -20,6 +20,7 @@ from strandline.tableformat.errors import (
     InvalidInput,
     SeqMismatch,
     StrandlineError,
+    WriterFenced,
     WriterPositionConflict,
     WriterPositionLost,
 )
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 MAX_FENCE_BYTES: Final = 128
 MAX_WRITER_ID_BYTES: Final = 256
+MAX_PREVIOUS: Final = 4
+"""Replaced incarnations that a position remembers: their logs may still wait to be replayed."""
 
 
 class MustRewrite(StrandlineError):
@@ -82,6 +85,14 @@ class AddSegments:
     match_seq: int | None = None
     clamped_to: int | None = None
     """The tail timestamp the rows were clamped to; None where the order is that of event time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWriter:
+    """From now on only this incarnation's log writes as `writer_id`; the one before is fenced."""
+
+    writer_id: str
+    incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +150,21 @@ class FoldPositions:
 
 
 Action = (
-    AddSegments | EvolveSchema | SetFence | RollSegments | MergePages | FoldWindows | FoldPositions
+    AddSegments
+    | ClaimWriter
+    | EvolveSchema
+    | SetFence
+    | RollSegments
+    | MergePages
+    | FoldWindows
+    | FoldPositions
 )
+
+
+def writer_ids(actions: Sequence[Action]) -> set[str]:
+    """The writers whose positions decide about these actions."""
+    appends = {a.key.writer_id for a in actions if isinstance(a, AddSegments) and a.key}
+    return appends | {a.writer_id for a in actions if isinstance(a, ClaimWriter)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +205,7 @@ def apply(
     committed_at = max(stamp.now_ms, head.commit.committed_at + 1)
     draft = replace(head, version=version, parent_xxh64=head_xxh64, removed_files=())
     for action in actions:
-        draft = _apply_one(draft, action, committed_at)
+        draft = _apply_one(draft, action, committed_at, cold_positions)
     record = CommitRecord(
         version=version,
         commit_id=stamp.commit_id,
@@ -194,20 +218,24 @@ def apply(
     return replace(draft, commit=record, history=(record, *head.history[: HISTORY_LENGTH - 1]))
 
 
-def _apply_one(draft: Manifest, action: Action, committed_at: int) -> Manifest:
+def _apply_one(
+    draft: Manifest, action: Action, committed_at: int, cold: Mapping[str, Position]
+) -> Manifest:
     if isinstance(action, AddSegments):
-        return _add_segments(draft, action, committed_at)
+        return _add_segments(draft, action, committed_at, cold)
+    if isinstance(action, ClaimWriter):
+        return _claim(draft, action, committed_at, cold)
     if isinstance(action, EvolveSchema):
         return _evolve(draft, action)
     if isinstance(action, SetFence):
         return replace(draft, fence=action.token)
     if isinstance(action, RollSegments):
-        return _roll(draft, action)
+        return moves.roll(draft, action)
     if isinstance(action, MergePages):
-        return _merge(draft, action)
+        return moves.merge(draft, action)
     if isinstance(action, FoldWindows):
-        return _fold_windows(draft, action)
-    return _fold_positions(draft, action)
+        return moves.fold_windows(draft, action)
+    return moves.fold_positions(draft, action)
 
 
 # --- appends -----------------------------------------------------------------------------------
@@ -225,15 +253,14 @@ def settle_key(
                 "changed. Use another writer_id for numbered batches."
             )
         return stored if stored is not None and key.number <= stored.number else None
-    if stored is not None and stored.kind != WAL:
-        raise CommitConflict(
-            f"writer id {key.writer_id!r} belongs to a writer that numbers its batches. Nothing "
-            "was changed. Use another writer_id for the write-ahead log."
-        )
-    if stored is None or stored.incarnation != key.incarnation:
+    if stored is None:
         if key.first_record != 1:
             raise WriterPositionLost(key.writer_id, key.first_record)
         return None
+    _check_is_wal(key.writer_id, stored)
+    if stored.incarnation != key.incarnation:
+        # Also for a first record: a process that stalled before it would push out its successor.
+        raise WriterFenced(key.writer_id)
     if key.last_record <= stored.number:
         return stored
     if key.first_record != stored.number + 1:
@@ -243,7 +270,38 @@ def settle_key(
     return None
 
 
-def _add_segments(draft: Manifest, action: AddSegments, committed_at: int) -> Manifest:
+def _check_is_wal(writer_id: str, stored: Position) -> None:
+    if stored.kind != WAL:
+        raise CommitConflict(
+            f"writer id {writer_id!r} belongs to a writer that numbers its batches. Nothing "
+            "was changed. Use another writer_id for the write-ahead log."
+        )
+
+
+def _add_segments(
+    draft: Manifest, action: AddSegments, committed_at: int, cold: Mapping[str, Position]
+) -> Manifest:
+    _check_conditions(draft, action)
+    first_seq = draft.next_seq
+    positions = draft.positions
+    if action.key is not None:
+        known = positions.get(action.key.writer_id) or cold.get(action.key.writer_id)
+        position = _position(action.key, draft.version, first_seq, action.rows, committed_at)
+        if known is not None:
+            position = replace(position, previous=known.previous)
+        positions = {**positions, action.key.writer_id: position}
+    return replace(
+        draft,
+        next_seq=first_seq + action.rows,
+        # A batch may have lost all its rows to the floor; its key is committed all the same.
+        last_ts=action.last_ts if action.rows else draft.last_ts,
+        positions=positions,
+        segments=draft.segments
+        + tuple(_placed(entry, first_seq, committed_at) for entry in action.segments),
+    )
+
+
+def _check_conditions(draft: Manifest, action: AddSegments) -> None:
     if draft.fence is not None and action.fence != draft.fence:
         raise Fenced
     if draft.fence is None and action.fence is not None:
@@ -251,37 +309,28 @@ def _add_segments(draft: Manifest, action: AddSegments, committed_at: int) -> Ma
             "a fencing token was given, but the table carries none. Nothing was changed. Set it "
             "with fence(token) first."
         )
-    first_seq = draft.next_seq
-    if action.match_seq is not None and action.match_seq != first_seq:
-        raise SeqMismatch(action.match_seq, first_seq)
+    if action.match_seq is not None and action.match_seq != draft.next_seq:
+        raise SeqMismatch(action.match_seq, draft.next_seq)
     if action.clamped_to is not None and action.clamped_to < draft.last_ts:
         raise MustRewrite("the head's newest timestamp has moved past the one rows were raised to")
-    if first_seq + action.rows > INT64_MAX - 1:
+    if draft.next_seq + action.rows > INT64_MAX - 1:
         raise InvalidInput("the table has used up its sequence numbers")
-    placed = []
+    if any(entry.min_ts < draft.floor_ts for entry in action.segments):
+        raise MustRewrite("the retention floor has risen above rows of this append")
     for entry in action.segments:
         if paths.parse_segment_path(entry.path).base_version < draft.files_floor:
             raise MustRewrite("vacuum may have removed the files of this append")
-        placed.append(
-            replace(
-                entry,
-                min_seq=entry.min_seq + first_seq,
-                max_seq=entry.max_seq + first_seq,
-                seq_base=first_seq if entry.rows_are == OFFSET else 0,
-                created_at=committed_at,
-            )
-        )
-    positions = draft.positions
-    if action.key is not None:
-        position = _position(action.key, draft.version, first_seq, action.rows, committed_at)
-        positions = {**positions, action.key.writer_id: position}
-    return replace(
-        draft,
-        next_seq=first_seq + action.rows,
-        last_ts=action.last_ts if action.rows else draft.last_ts,
-        positions=positions,
-        segments=draft.segments + tuple(replace(e, encoded=e.to_json()) for e in placed),
+
+
+def _placed(entry: SegmentEntry, first_seq: int, committed_at: int) -> SegmentEntry:
+    placed = replace(
+        entry,
+        min_seq=entry.min_seq + first_seq,
+        max_seq=entry.max_seq + first_seq,
+        seq_base=first_seq if entry.rows_are == OFFSET else 0,
+        created_at=committed_at,
     )
+    return replace(placed, encoded=placed.to_json())
 
 
 def _position(key: BatchKey, version: int, first_seq: int, rows: int, at: int) -> Position:
@@ -295,6 +344,37 @@ def _position(key: BatchKey, version: int, first_seq: int, rows: int, at: int) -
         rows=rows,
         committed_at=at,
     )
+
+
+def _claim(
+    draft: Manifest, action: ClaimWriter, committed_at: int, cold: Mapping[str, Position]
+) -> Manifest:
+    """The position of a new log at its beginning, or that of the same log as it is.
+
+    The logs it replaces are remembered with their last committed record: who finds one on a disk
+    later can tell which of its records are in the table.
+    """
+    stored = draft.positions.get(action.writer_id) or cold.get(action.writer_id)
+    if stored is not None:
+        _check_is_wal(action.writer_id, stored)
+    if stored is None or stored.incarnation != action.incarnation:
+        replaced = () if stored is None else _replaced(stored, action.incarnation)
+        stored = replace(
+            _position(
+                WalKey(action.writer_id, action.incarnation, 1, 0),
+                draft.version,
+                draft.next_seq,
+                rows=0,
+                at=committed_at,
+            ),
+            previous=replaced,
+        )
+    return replace(draft, positions={**draft.positions, action.writer_id: stored})
+
+
+def _replaced(stored: Position, incarnation: str) -> tuple[tuple[str, int], ...]:
+    newest = (stored.incarnation or "", stored.number)
+    return (newest, *(p for p in stored.previous if p[0] != incarnation))[:MAX_PREVIOUS]
 
 
 def _evolve(draft: Manifest, action: EvolveSchema) -> Manifest:
@@ -320,82 +400,3 @@ def _with_new_columns(
         c.id for c in evolved.columns if c.id >= draft.next_column_id and c.type.domain is not None
     ]
     return (kept + tuple(from_start))[: max(MAX_STATS_COLUMNS, len(kept))]
-
-
-# --- metadata that moves -----------------------------------------------------------------------
-
-
-def _gone(what: str) -> CommitConflict:
-    return CommitConflict(f"{what} changed while it was being rewritten; nothing was changed")
-
-
-def _roll(draft: Manifest, action: RollSegments) -> Manifest:
-    moved = set(action.moved)
-    kept = tuple(entry for entry in draft.segments if entry.path not in moved)
-    if len(draft.segments) - len(kept) != len(moved):
-        raise _gone("the list of newest segments")
-    windows = list(draft.windows)
-    for index, entry in enumerate(windows):
-        if entry.window == action.window:
-            windows[index] = WindowEntry(window=entry.window, pages=(*entry.pages, action.page))
-            break
-    else:
-        windows.append(WindowEntry(window=action.window, pages=(action.page,)))
-    return replace(draft, segments=kept, windows=_encoded(windows))
-
-
-def _merge(draft: Manifest, action: MergePages) -> Manifest:
-    merged = set(action.merged)
-    windows = list(draft.windows)
-    for index, entry in enumerate(windows):
-        if entry.window == action.window:
-            kept = [page for page in entry.pages if page.path not in merged]
-            if len(entry.pages) - len(kept) != len(merged):
-                break
-            pages = sorted([*kept, action.page], key=lambda page: page.min_seq)
-            windows[index] = WindowEntry(window=entry.window, pages=tuple(pages))
-            return replace(
-                draft,
-                windows=_encoded(windows),
-                removed_files=draft.removed_files + action.merged,
-            )
-    raise _gone("a window's list of pages")
-
-
-def _encoded(windows: Sequence[WindowEntry]) -> tuple[WindowEntry, ...]:
-    """Encode once what every later commit would otherwise encode again."""
-    return tuple(w if w.encoded else replace(w, encoded=w.to_json()) for w in windows)
-
-
-def _fold_windows(draft: Manifest, action: FoldWindows) -> Manifest:
-    folded = {entry.window: entry.pages for entry in action.folded}
-    kept = tuple(e for e in draft.windows if folded.get(e.window) != e.pages)
-    if len(draft.windows) - len(kept) != len(folded):
-        raise _gone("the list of windows")
-    pages = tuple(page for page in draft.window_pages if page.path not in set(action.merged))
-    if len(draft.window_pages) - len(pages) != len(action.merged):
-        raise _gone("the list of window pages")
-    return replace(
-        draft,
-        windows=kept,
-        window_pages=(*pages, action.page),
-        removed_files=draft.removed_files + action.merged,
-    )
-
-
-def _fold_positions(draft: Manifest, action: FoldPositions) -> Manifest:
-    kept = {k: v for k, v in draft.positions.items() if action.folded.get(k) != v}
-    if len(draft.positions) - len(kept) != len(action.folded):
-        raise _gone("a writer's position")
-    pages = draft.position_pages
-    if action.merged:
-        # Only all pages together: leaving one out could bring an older position back.
-        if tuple(page.path for page in pages) != action.merged:
-            raise _gone("the list of position pages")
-        pages = ()
-    return replace(
-        draft,
-        positions=kept,
-        position_pages=pages if action.page is None else (*pages, action.page),
-        removed_files=draft.removed_files + action.merged,
-    )

@@ -177,6 +177,21 @@ class Fenced(CommitConflict):
         )
 
 
+class WriterFenced(CommitConflict):
+    """Another process has opened this writer id with a log of its own."""
+
+    def __init__(self, writer_id: str) -> None:
+        super().__init__(writer_id)
+        self.writer_id = writer_id
+
+    def __str__(self) -> str:
+        return (
+            f"another process has opened writer {self.writer_id!r} and writes in its place. "
+            "Nothing was changed; rows that this writer acknowledged and did not commit are still "
+            "in its log. Stop this writer, or give it a writer_id of its own, then recover its log."
+        )
+
+
 class WriterPositionLost(CommitConflict):
     """A write-ahead log goes on after a position that the table no longer knows."""
 
@@ -227,3 +242,26 @@ class CommitStateUnknown(StrandlineError):
             "nothing was deleted. Look for the commit id in history(), or append again with the "
             "same writer_id and batch, which is safe."
         )
+
+
+# --- the writer and its log ------------------------------------------------------------------
+
+
+class DamagedLog(StrandlineError):
+    """A write-ahead log holds bytes that its writer did not leave; nothing was replayed."""
+
+
+class LogInUse(StrandlineError):
+    """Another process holds this write-ahead log."""
+
+
+class LogFailed(StrandlineError):
+    """The write-ahead log could not be written or synced; the append was not acknowledged."""
+
+
+class WriterClosed(StrandlineError):
+    """The writer was closed, or has failed for good; nothing was taken."""
+
+
+class WriterBusy(StrandlineError):
+    """The writer's memory was full for longer than the caller wanted to wait; nothing was taken."""

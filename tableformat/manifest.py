@@ -82,6 +82,8 @@ class Position:
     first_seq: int
     rows: int
     committed_at: int
+    previous: tuple[tuple[str, int], ...] = ()
+    """WAL only: replaced incarnations and their last committed record, newest first."""
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -94,6 +96,8 @@ class Position:
         }
         if self.incarnation is not None:
             out["incarnation"] = self.incarnation
+        if self.previous:
+            out["previous"] = [{"incarnation": i, "number": str(n)} for i, n in self.previous]
         return out
 
 
@@ -109,7 +113,15 @@ def position_from_json(value: Any) -> Position:
         first_seq=fields.int64("first_seq"),
         rows=fields.int64("rows"),
         committed_at=fields.int64("committed_at"),
+        previous=_previous(fields) if kind == WAL else (),
     )
+
+
+def _previous(position: Fields) -> tuple[tuple[str, int], ...]:
+    if position.optional("previous") is None:
+        return ()
+    replaced = [Fields(p, "writer position.previous") for p in position.list("previous")]
+    return tuple((p.identity("incarnation"), p.int64("number")) for p in replaced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import pytest
 
 from strandline import table
 from strandline.catalog import commit, documents
-from strandline.tableformat import actions, paths
+from strandline.tableformat import actions, moves, paths
 from strandline.tableformat.errors import CommitStateUnknown, OutcomeUnclear, StorageFailed
 from strandline.tableformat.segments import WindowEntry
 from strandline.tableformat.storage import Put
@@ -169,8 +169,8 @@ def test_keeping_clamped_rows_after_a_lost_race_is_found(monkeypatch: Patch) -> 
     """[C1] Rows are clamped again when the tail has moved."""
     right = actions._add_segments  # noqa: SLF001 - a bug is planted here
 
-    def add(draft: Any, action: Any, at: int) -> Any:
-        return right(draft, replace(action, clamped_to=None), at)
+    def add(draft: Any, action: Any, *rest: Any) -> Any:
+        return right(draft, replace(action, clamped_to=None), *rest)
 
     monkeypatch.setattr(actions, "_add_segments", add)
     assert "_ts goes back" in found(CLAMP)
@@ -185,7 +185,7 @@ def test_rolling_what_another_has_rolled_is_found(monkeypatch: Patch) -> None:
         window = WindowEntry(window=action.window, pages=(action.page,))
         return replace(draft, segments=kept, windows=(*draft.windows, window))
 
-    monkeypatch.setattr(actions, "_roll", roll)
+    monkeypatch.setattr(moves, "roll", roll)
     assert "rows of" in found(CONCURRENT_ROLL)
 
 

@@ -349,10 +349,10 @@ def _apply(head: Any, action: Any) -> Any:
 
 
 def test_the_checks_of_an_append_stand_in_order() -> None:
-    """[COM-8] [O8] Key, fence, match_seq, clamp, files floor: the first that fails decides."""
+    """[COM-8] [O8] Key, fence, match_seq, clamp, floors: the first that fails decides."""
     _, table = watched(order="clamp")
     table.append(events(5, 3), writer_id="w", batch=7)
-    head = replace(table.manifest, fence="new", files_floor=99)
+    head = replace(table.manifest, fence="new", files_floor=99, floor_ts=table.manifest.last_ts)
     wrong = AddSegments(
         segments=head.segments,
         rows=3,
@@ -374,6 +374,9 @@ def test_the_checks_of_an_append_stand_in_order() -> None:
     with pytest.raises(actions.MustRewrite, match="timestamp"):
         _apply(head, wrong)
     wrong = replace(wrong, clamped_to=head.last_ts)
+    with pytest.raises(actions.MustRewrite, match="floor"):
+        _apply(head, wrong)
+    head = replace(head, floor_ts=0)
     with pytest.raises(actions.MustRewrite, match="vacuum"):
         _apply(head, wrong)
     made = _apply(replace(head, files_floor=0), replace(wrong, segments=()))

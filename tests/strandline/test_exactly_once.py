@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 import strandline
-from strandline.catalog.commit import commit
-from strandline.tableformat.actions import WalKey
+from strandline.catalog.commit import MetadataChange, commit
+from strandline.tableformat import rolling
+from strandline.tableformat.actions import ClaimWriter, WalKey
 from strandline.writers.append import AppendChange, Conditions
 from tests.tables import Place, events, memory_url, numbers_in
+
+if TYPE_CHECKING:
+    from strandline.tableformat.manifest import Position
 
 
 def test_a_batch_sent_twice_is_stored_once(place: Place) -> None:
@@ -70,9 +76,53 @@ def test_a_log_without_a_stored_position_is_not_replayed_blindly() -> None:
 
     with pytest.raises(strandline.WriterPositionLost):
         _wal_append(table, 1, 1, WalKey("new", "a" * 32, 2, 2))
-    with pytest.raises(strandline.WriterPositionLost):
-        _wal_append(table, 1, 1, WalKey("w", "b" * 32, 2, 2))
     assert numbers_in(table) == [0]
+
+
+def _claim(table: strandline.Table, incarnation: str) -> Position:
+    chain = table._chain  # noqa: SLF001 - as above
+    change = MetadataChange((ClaimWriter("w", incarnation),))
+    done = commit(chain, chain.find_head(), change, operation="claim")
+    return done.snapshot.manifest.positions["w"]
+
+
+def test_a_claim_fences_the_log_before_it() -> None:
+    """[POS-7] [POS-8] [O8] The old log adds nothing any more, not even as its first record."""
+    table = Place(memory_url()).create()
+    old, new = "a" * 32, "b" * 32
+    _claim(table, old)
+    _wal_append(table, 0, 2, WalKey("w", old, 1, 2))
+    stalled = "c" * 32
+
+    position = _claim(table, new)
+
+    for zombie in (WalKey("w", old, 3, 3), WalKey("w", old, 1, 2), WalKey("w", stalled, 1, 1)):
+        with pytest.raises(strandline.WriterFenced, match="still in its log"):
+            _wal_append(table, 9, 1, zombie)
+    assert (position.incarnation, position.number, position.previous) == (new, 0, ((old, 2),))
+    assert _wal_append(table, 2, 1, WalKey("w", new, 1, 1)) is not None
+    assert table.refresh().manifest.positions["w"].previous == ((old, 2),)
+    assert numbers_in(table) == [0, 1, 2]
+
+
+def test_a_claim_finds_a_position_that_has_moved_to_a_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """[POS-8] [PAG-10] Who was idle for long is fenced, and remembered, like anybody else."""
+    for name, value in (("ROLL_AT", 4), ("FOLD_POSITIONS_ABOVE", 4), ("KEEP_POSITIONS", 2)):
+        monkeypatch.setattr(rolling, name, value)
+    table = Place(memory_url()).create()
+    _claim(table, "a" * 32)
+    _wal_append(table, 0, 3, WalKey("w", "a" * 32, 1, 3))
+    for writer in range(20):
+        table.append(events(3 + writer, 1), writer_id=f"p{writer}", batch=1)
+    assert "w" not in table.manifest.positions
+    assert table.manifest.position_pages
+
+    assert _claim(table, "a" * 32).number == 3
+    position = _claim(table, "b" * 32)
+
+    assert (position.number, position.previous) == (0, (("a" * 32, 3),))
 
 
 def test_one_id_cannot_be_both_kinds_of_writer() -> None:

@@ -38,6 +38,7 @@ PUBLIC = [
     "UnsupportedStore",
     "VerifyReport",
     "VersionNotFound",
+    "WriterFenced",
     "WriterPositionConflict",
     "WriterPositionLost",
     "col",
