@@ -8,7 +8,6 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any
 
-import orjson
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -18,11 +17,12 @@ from hypothesis import strategies as st
 from strandline.tableformat.config import Config, make_config
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.schema import Schema, schema_from
+from strandline.tableformat.timestamps import TS_LIMIT_MS
 from strandline.writers.committing import times_of
 from strandline.writers.ingest import to_arrow
 from strandline.writers.memtable import Memtable
 from strandline.writers.row_check import RowCheck
-from strandline.writers.wal_frames import JSON_ROWS, Record
+from strandline.writers.wal_frames import JSON_ROWS, Record, json_payload
 
 KINDS = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"),
@@ -51,6 +51,7 @@ class Moment(datetime):
 
 EAST = timezone(timedelta(hours=3))
 naive_times = st.datetimes(datetime(1900, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999))  # noqa: DTZ001
+near_1970 = st.datetimes(datetime(1969, 12, 31), datetime(1970, 1, 2))  # noqa: DTZ001
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -90,11 +91,10 @@ FITTING = {
     "string": st.text(max_size=5),
     "binary": st.binary(max_size=3),
     "date": st.dates(),
-    "timestamp": naive_times.filter(lambda t: t.year >= 1970),
-    "timestamptz": naive_times.filter(lambda t: t.year >= 1970).map(
-        lambda t: t.replace(tzinfo=UTC)
-    ),
-    "decimal(9,2)": st.just(Decimal("3.14")),
+    "timestamp": near_1970 | naive_times,
+    "timestamptz": (near_1970 | naive_times).map(lambda t: t.replace(tzinfo=UTC)),
+    "decimal(9,2)": st.decimals(-(10**7), 10**7, places=2)
+    | st.sampled_from([Decimal(text) for text in ("1e5", "1.0e6", "-0", "0.001", "9e6", "NaN")]),
 }
 
 
@@ -125,13 +125,15 @@ def tables(draw: st.DrawFn) -> tuple[Schema, Config]:
 
 
 @st.composite
-def rows_for(draw: st.DrawFn, schema: Schema) -> dict[Any, Any]:
+def rows_for(draw: st.DrawFn, schema: Schema, config: Config) -> dict[Any, Any]:
     """A row that mostly fits, with something odd about it now and then."""
     row: dict[Any, Any] = {}
     for column in schema.columns:
         if draw(st.integers(0, 9)) == 0:
             continue  # left out
         fitting = FITTING.get(str(column.type), st.integers(0, 127))
+        if column.id == config.time_column and column.type.name == "int64":
+            fitting = st.sampled_from([0, 1, TS_LIMIT_MS - 1, TS_LIMIT_MS, -1, NOW_MS])
         row[column.name] = draw(VALUES if draw(st.integers(0, 3)) == 0 else fitting)
     if draw(st.integers(0, 19)) == 0:
         row[draw(st.sampled_from(["extra", "_seq", 5, None, "C0"]))] = draw(VALUES)
@@ -156,7 +158,7 @@ def agree(row: Any, schema: Schema, config: Config) -> bool:
     if values is None:
         return False
     try:
-        payload = orjson.dumps((values,))
+        payload = json_payload((values,))
     except TypeError:
         return False  # the writer then takes the careful road
     expected = careful(row, schema, config)  # raises if the quick look was too kind
@@ -174,7 +176,7 @@ def test_the_quick_look_agrees_with_the_careful_one(data: st.DataObject) -> None
     schema, config = data.draw(tables())
     check = RowCheck(schema, config)
     for _ in range(3):  # the second row meets what was learnt from the first
-        row = data.draw(rows_for(schema))
+        row = data.draw(rows_for(schema, config))
         values = check.values(row)
         assert (values is None) == (RowCheck(schema, config).values(row) is None)
         agree(row, schema, config)
@@ -190,6 +192,8 @@ PLAIN = schema_from(
         "ok": "bool",
         "day": "date",
         "local": "timestamp",
+        "raw": "binary",
+        "price": "decimal(9,2)",
     }
 )
 PLAIN_CONFIG = make_config(PLAIN, time_column="at", ttl=None)
@@ -202,6 +206,8 @@ ROW: dict[str, Any] = {
     "ok": True,
     "day": date(1900, 1, 1),
     "local": datetime(1970, 1, 1),  # noqa: DTZ001 - a timestamp without a zone
+    "raw": b"\x00\xff",
+    "price": Decimal("1234567.89"),
 }
 
 
@@ -230,6 +236,10 @@ def test_ordinary_rows_take_the_quick_road() -> None:
         ("text", b"x"),
         ("text", Text("x")),
         ("ok", 1),
+        ("price", Decimal("0.001")),
+        ("price", Decimal("NaN")),
+        ("price", 1.5),
+        ("raw", bytearray(b"x")),
         ("day", datetime(2024, 1, 1, tzinfo=UTC)),
         ("day", pd.Timestamp("2024-01-01")),
         ("at", datetime(2024, 1, 1)),  # noqa: DTZ001
