@@ -17,6 +17,7 @@ from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.expressions import all_of, col
 from strandline.tableformat.filter_parser import filter_from
 from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID
+from strandline.tableformat.segments import DENSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,8 +70,11 @@ class Scan:
         *,
         floor_ts: int,
         trim_seq: int,
+        unflushed: Sequence[pa.Table] = (),
     ) -> None:
+        """Take rows that are not committed yet as `unflushed`, with their hidden columns."""
         self._storage, self._manifest, self._request = storage, manifest, request
+        self._unflushed = unflushed
         self._columns = _chosen(manifest, request.columns)
         self._bound = _bound(manifest, request, floor_ts=floor_ts, trim_seq=trim_seq)
 
@@ -107,6 +111,9 @@ class Scan:
         for name in ("window_pages", "windows", "pages", "segments"):
             count = getattr(report, name)
             lines.append(f"{name.replace('_', ' ')}: {count.kept} of {count.considered} may match")
+        if self._unflushed:
+            rows = sum(table.num_rows for table in self._unflushed)
+            lines.append(f"unflushed: {rows} rows in the writer's memory")
         lines.append(
             f"to read: {report.rows_planned} rows in {len(self._plan.segments)} files, "
             f"{report.bytes_planned} of {report.bytes_total} bytes"
@@ -155,11 +162,17 @@ class Scan:
         """Matching rows, one table for each run of segments whose numbers interleave."""
         if self._request.limit == 0:
             return
+        yield from self._committed_tables()
+        for rows in self._unflushed:
+            yield self._finish([self._filtered(rows)])
+
+    def _committed_tables(self) -> Iterator[pa.Table]:
         runs = deque(_runs(self._plan.segments))
         needed = {column.id for column in self._columns}
         needed |= columns_of(self._bound) if self._bound is not None else frozenset()
         if len(runs) == 1 and len(runs[0]) == 1:
-            yield self._finish([self._read(runs[0][0], needed)])
+            (entry,) = runs[0]
+            yield self._finish([self._read(entry, needed | _to_sort(runs[0]))])
             return
         with ThreadPoolExecutor(READ_THREADS) as pool:
             ahead: deque[list[Any]] = deque()
@@ -168,7 +181,7 @@ class Scan:
                 while runs or ahead:
                     while runs and (in_flight < READ_AHEAD or not ahead):
                         run = runs.popleft()
-                        ids = needed | {SEQ_ID} if len(run) > 1 else needed
+                        ids = needed | _to_sort(run)
                         ahead.append([pool.submit(self._read, entry, ids) for entry in run])
                         in_flight += len(run)
                     done = ahead.popleft()
@@ -180,10 +193,12 @@ class Scan:
                         future.cancel()
 
     def _read(self, entry: SegmentEntry, column_ids: set[int] | frozenset[int]) -> pa.Table:
+        return self._filtered(read_segment(self._storage, self._manifest, entry, column_ids))
+
+    def _filtered(self, rows: pa.Table) -> pa.Table:
         # Row filters need pyarrow's kernels, which planning does without: see the import test.
         from strandline.readers.evaluate import filter_table  # noqa: PLC0415
 
-        rows = read_segment(self._storage, self._manifest, entry, column_ids)
         if self._bound is None:
             return rows
         names = {c.id: c.name for c in (*self._manifest.schema.columns, *HIDDEN_COLUMNS.values())}
@@ -193,6 +208,8 @@ class Scan:
         rows = tables[0]
         if len(tables) > 1:
             rows = pa.concat_tables(tables).sort_by("_seq")
+        elif "_seq" in rows.column_names and not _ascends(rows.column("_seq")):
+            rows = rows.sort_by("_seq")
         return rows.select([column.name for column in self._columns]).cast(self.schema)
 
 
@@ -223,6 +240,17 @@ def _bound(manifest: Manifest, request: Request, *, floor_ts: int, trim_seq: int
     if request.end_ts is not None:
         terms.append(col("_ts") <= request.end_ts)
     return bind(all_of(terms), manifest.schema) if terms else None
+
+
+def _to_sort(run: Sequence[SegmentEntry]) -> frozenset[int]:
+    """What reading a run needs besides: numbers, unless its rows are known to be in order."""
+    in_order = len(run) == 1 and run[0].rows_are == DENSE
+    return frozenset() if in_order else frozenset({SEQ_ID})
+
+
+def _ascends(values: pa.ChunkedArray) -> bool:
+    numbers = values.to_numpy()
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def _runs(segments: Sequence[SegmentEntry]) -> Iterator[list[SegmentEntry]]:

@@ -41,7 +41,8 @@ def create_table(
     `time_column`: where a row's time comes from; without one, it is the time of arrival.
     `ttl`: how long rows live (`"7d"`, `"12h"`); it decides the length of time windows.
     `exist_ok`: open the table if there is one already. Further `config`: timestamping, uncapped,
-    order, stats_columns, row_group_rows, writer_retention.
+    order, stats_columns, row_group_rows, writer_retention, shard_by, shards, shard_hash, sort_by,
+    jitter_ms, on_late, zone_rows, zone_pages (docs/decisions/006).
     """
     storage = open_storage(url, storage_options)
     return create_in(storage, schema, exist_ok=exist_ok, time_column=time_column, ttl=ttl, **config)

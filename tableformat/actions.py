@@ -295,6 +295,7 @@ def _add_segments(
         next_seq=first_seq + action.rows,
         # A batch may have lost all its rows to the floor; its key is committed all the same.
         last_ts=action.last_ts if action.rows else draft.last_ts,
+        shard_marks=_raised_marks(draft.shard_marks, action.segments),
         positions=positions,
         segments=draft.segments
         + tuple(_placed(entry, first_seq, committed_at) for entry in action.segments),
@@ -331,6 +332,13 @@ def _placed(entry: SegmentEntry, first_seq: int, committed_at: int) -> SegmentEn
         created_at=committed_at,
     )
     return replace(placed, encoded=placed.to_json())
+
+
+def _raised_marks(marks: dict[int, int], added: Sequence[SegmentEntry]) -> dict[int, int]:
+    raised = dict(marks)
+    for entry in added:
+        raised[entry.shard] = max(raised.get(entry.shard, 0), entry.max_ts)
+    return raised
 
 
 def _position(key: BatchKey, version: int, first_seq: int, rows: int, at: int) -> Position:
@@ -378,10 +386,11 @@ def _replaced(stored: Position, incarnation: str) -> tuple[tuple[str, int], ...]
 
 
 def _evolve(draft: Manifest, action: EvolveSchema) -> Manifest:
-    time_column = draft.config.time_column
-    protected = {} if time_column is None else {time_column: "it is the table's time column"}
     evolved = schemas.evolve(
-        draft.schema, action.change, next_column_id=draft.next_column_id, protected_ids=protected
+        draft.schema,
+        action.change,
+        next_column_id=draft.next_column_id,
+        protected_ids=draft.config.protected_ids,
     )
     kept = tuple(i for i in draft.config.stats_columns if i in evolved.by_id)
     return replace(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
+from strandline.tableformat import sharding
 from strandline.tableformat.errors import CorruptTable, InvalidInput
 from strandline.tableformat.fields import Fields
-from strandline.tableformat.timestamps import MODES, ORDERS
+from strandline.tableformat.timestamps import MODES, ORDERS, TS_LIMIT_MS
 from strandline.tableformat.windows import parse_duration, window_ms_for_ttl
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ MAX_STATS_COLUMNS: Final = 32
 MIN_ROW_GROUP, MAX_ROW_GROUP = 1_024, 16_777_216
 DEFAULT_ROW_GROUP: Final = 65_536
 DEFAULT_WRITER_RETENTION_MS: Final = 30 * 24 * 3_600_000
+DEFAULT_ZONE: Final = 2_048
+MAX_SHARDS: Final = 1_024
+ON_LATE: Final = ("drop", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +43,47 @@ class Config:
     """Columns with stats in the manifest, at most 32. Others have stats in Parquet footers only."""
     row_group_rows: int = DEFAULT_ROW_GROUP
     writer_retention_ms: int = DEFAULT_WRITER_RETENTION_MS
+    shard_by: int | None = None
+    """The key: rows with the same one are stored in one shard, and lateness is measured by it."""
+    shards: int = 1
+    shard_hash: str = sharding.HASHES[0]
+    sort_by: tuple[int, ...] = ()
+    """How rows are sorted inside a segment; `_seq` stays that of the append."""
+    jitter_ms: int | None = None
+    """How far below its key's newest row a row may be and still be stored with the others.
+
+    None: late rows are counted and not stored apart. Producers whose clocks differ a little would
+    otherwise write two files per append.
+    """
+    on_late: str = ON_LATE[0]
+    """What becomes of rows below the retention floor: dropped and counted, or an error."""
+    zone_rows: int = DEFAULT_ZONE
+    """Rows of a zone, the granule of indexes; a row group is a whole number of zones."""
+    zone_pages: bool = False
+    """Whether Parquet data pages are zones: finer reads, for a fifth more work in writing."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def protected_ids(self) -> dict[int, str]:
+        """Columns this configuration stands on, each with the reason why it has to stay."""
+        protected = dict.fromkeys(self.sort_by, "the table's rows are sorted by it")
+        if self.shard_by is not None:
+            protected[self.shard_by] = "it is the table's shard key"
+        if self.time_column is not None:
+            protected[self.time_column] = "it is the table's time column"
+        return protected
+
     def to_json(self) -> dict[str, Any]:
+        layout = {
+            "shard_by": self.shard_by,
+            "shards": self.shards,
+            "shard_hash": self.shard_hash,
+            "sort_by": list(self.sort_by),
+            "jitter_ms": None if self.jitter_ms is None else str(self.jitter_ms),
+            "on_late": self.on_late,
+            "zone_rows": self.zone_rows,
+            "zone_pages": self.zone_pages,
+        }
         return {
             **self.extra,
             "time_column": self.time_column,
@@ -53,9 +95,21 @@ class Config:
             "stats_columns": list(self.stats_columns),
             "row_group_rows": self.row_group_rows,
             "writer_retention_ms": str(self.writer_retention_ms),
+            # Only what was chosen: tables without these read as they always did.
+            **{key: value for key, value in layout.items() if value != _DEFAULTS[key]},
         }
 
 
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "shard_by": None,
+    "shards": 1,
+    "shard_hash": sharding.HASHES[0],
+    "sort_by": [],
+    "jitter_ms": None,
+    "on_late": ON_LATE[0],
+    "zone_rows": DEFAULT_ZONE,
+    "zone_pages": False,
+}
 _FIELDS: Final = frozenset(f.name for f in fields(Config)) - {"extra"}
 
 
@@ -80,8 +134,36 @@ def from_json(value: Any, schema: Schema) -> Config:
         stats_columns=tuple(stats_columns),
         row_group_rows=given.int32("row_group_rows", least=1),
         writer_retention_ms=given.int64("writer_retention_ms"),
+        **_layout_from_json(Fields({**_DEFAULTS, **value}, "config"), schema),
         extra={key: value[key] for key in value if key not in _FIELDS},
     )
+
+
+def _layout_from_json(given: Fields, schema: Schema) -> dict[str, Any]:
+    """How rows are spread over files; a writer must understand all of it."""
+    key, shards, sort_by = given.optional("shard_by"), given.int32("shards", least=1), []
+    shard_hash = given.choice("shard_hash", sharding.HASHES)
+    for column_id in given.list("sort_by"):
+        column = schema.by_id.get(column_id) if type(column_id) is int else None
+        if column is None or column.type.is_nested:
+            raise CorruptTable("config.sort_by must be ids of columns that are not nested")
+        sort_by.append(column_id)
+    if key is not None:
+        column = schema.by_id.get(key) if type(key) is int else None
+        if column is None or sharding.unfit(column.type, shard_hash, shards) is not None:
+            raise CorruptTable("config.shard_by is not a column that can be sharded by")
+    if shards > MAX_SHARDS or (shards > 1 and key is None):
+        raise CorruptTable(f"config.shards must be 1 to {MAX_SHARDS}, and 1 without shard_by")
+    return {
+        "shard_by": key,
+        "shards": shards,
+        "shard_hash": shard_hash,
+        "sort_by": tuple(sort_by),
+        "jitter_ms": None if given.optional("jitter_ms") is None else given.int64("jitter_ms"),
+        "on_late": given.choice("on_late", ON_LATE),
+        "zone_rows": given.int32("zone_rows", least=1),
+        "zone_pages": given.flag("zone_pages"),
+    }
 
 
 def make_config(
@@ -95,17 +177,24 @@ def make_config(
     stats_columns: Iterable[str] | None = None,
     row_group_rows: int = DEFAULT_ROW_GROUP,
     writer_retention: object = "30d",
+    shard_by: str | None = None,
+    shards: int = 1,
+    shard_hash: str = sharding.HASHES[0],
+    sort_by: Iterable[str] = (),
+    jitter_ms: int | None = None,
+    on_late: str = ON_LATE[0],
+    zone_rows: int | None = None,
+    zone_pages: bool = False,
 ) -> Config:
     """A configuration from what a user writes, or an error that says what is wrong with it."""
     _check_choice("timestamping", timestamping, MODES)
     _check_choice("order", order, ORDERS)
-    if type(uncapped) is not bool:
-        raise InvalidInput(f"uncapped must be True or False, not {uncapped!r}")
-    if type(row_group_rows) is not int or not MIN_ROW_GROUP <= row_group_rows <= MAX_ROW_GROUP:
-        raise InvalidInput(
-            f"row_group_rows must be an integer from {MIN_ROW_GROUP} to {MAX_ROW_GROUP}, "
-            f"not {row_group_rows!r}"
-        )
+    _check_choice("on_late", on_late, ON_LATE)
+    _check_flag("uncapped", uncapped)
+    _check_flag("zone_pages", zone_pages)
+    _check_count("row_group_rows", row_group_rows, MIN_ROW_GROUP, MAX_ROW_GROUP)
+    if jitter_ms is not None:
+        _check_count("jitter_ms", jitter_ms, 0, TS_LIMIT_MS)
     ttl_ms = None if ttl is None else parse_duration(ttl)
     time = None if time_column is None else _time_column(schema, time_column)
     if time is None and timestamping == "client-require":
@@ -120,7 +209,63 @@ def make_config(
         stats_columns=_stats_columns(schema, time, stats_columns),
         row_group_rows=row_group_rows,
         writer_retention_ms=parse_duration(writer_retention),
+        shard_by=_shard_key(schema, shard_by, shards, shard_hash),
+        shards=shards,
+        shard_hash=shard_hash,
+        sort_by=_sort_columns(schema, sort_by),
+        jitter_ms=jitter_ms,
+        on_late=on_late,
+        zone_rows=_zone_rows(zone_rows, row_group_rows),
+        zone_pages=zone_pages,
     )
+
+
+def _check_flag(name: str, value: object) -> None:
+    if type(value) is not bool:
+        raise InvalidInput(f"{name} must be True or False, not {value!r}")
+
+
+def _check_count(name: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidInput(f"{name} must be an integer from {least} to {most}, not {value!r}")
+
+
+def _shard_key(schema: Schema, name: str | None, shards: int, shard_hash: str) -> int | None:
+    _check_count("shards", shards, 1, MAX_SHARDS)
+    _check_choice("shard_hash", shard_hash, sharding.HASHES)
+    if name is None:
+        if shards > 1:
+            raise InvalidInput(f"shards={shards} needs shard_by: a column whose value decides")
+        return None
+    column = schema.column(name)
+    reason = sharding.unfit(column.type, shard_hash, shards)
+    if reason is not None:
+        raise InvalidInput(f"shard_by {name!r}: {reason}")
+    return column.id
+
+
+def _sort_columns(schema: Schema, names: Iterable[str]) -> tuple[int, ...]:
+    if isinstance(names, str):
+        raise InvalidInput("sort_by is a list of column names, not one string")
+    columns = [schema.column(name) for name in names]
+    for column in columns:
+        if column.type.is_nested:
+            raise InvalidInput(f"sort_by: {column.name!r} is nested and has no order")
+    ids = tuple(column.id for column in columns)
+    if len(set(ids)) != len(ids):
+        raise InvalidInput("sort_by names a column twice")
+    return ids
+
+
+def _zone_rows(given: int | None, row_group_rows: int) -> int:
+    rows = min(DEFAULT_ZONE, row_group_rows) if given is None else given
+    _check_count("zone_rows", rows, 1, row_group_rows)
+    if row_group_rows % rows:
+        raise InvalidInput(
+            f"row_group_rows={row_group_rows} is not a whole number of zones of {rows} rows; "
+            "choose zone_rows and row_group_rows so that one divides the other"
+        )
+    return rows
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

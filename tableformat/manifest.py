@@ -180,6 +180,8 @@ class Manifest:
     files_floor: int = 0
     """Data files begun before this version are refused: vacuum may have removed them."""
     fence: str | None = None
+    shard_marks: dict[int, int] = field(default_factory=dict)
+    """Greatest `_ts` appended to each shard: what a writer that begins measures lateness by."""
     positions: dict[str, Position] = field(default_factory=dict)
     position_pages: tuple[DocumentRef, ...] = ()
     history: tuple[CommitRecord, ...] = ()
@@ -224,6 +226,9 @@ class Manifest:
             "segments": [orjson.Fragment(entry.to_json()) for entry in self.segments],
             "removed_files": list(self.removed_files),
         }
+        if self.shard_marks:
+            marks = sorted(self.shard_marks.items())
+            document["shard_marks"] = {str(shard): str(mark) for shard, mark in marks}
         return codec.to_text(document, f"manifest {self.version}")
 
 
@@ -245,6 +250,7 @@ _FIELDS: Final = frozenset(
         "trim_seq",
         "files_floor",
         "fence",
+        "shard_marks",
         "positions",
         "position_pages",
         "history",
@@ -332,6 +338,7 @@ def from_json(document: Any, version: int, known: Manifest | None = None) -> Man
         trim_seq=fields.int64("trim_seq"),
         files_floor=fields.int64("files_floor"),
         fence=fence,
+        shard_marks=_shard_marks(fields.optional("shard_marks") or {}),
         positions={k: position_from_json(v) for k, v in fields.object("positions").items()},
         position_pages=tuple(document_ref_from_json(p) for p in fields.list("position_pages")),
         history=tuple(reuse.record(r) for r in fields.list("history")),
@@ -348,6 +355,13 @@ def from_json(document: Any, version: int, known: Manifest | None = None) -> Man
     )
     _check_consistent(manifest)
     return manifest
+
+
+def _shard_marks(value: Any) -> dict[int, int]:
+    marks = Fields(value, "manifest.shard_marks")
+    if not all(paths.is_shard(name) for name in marks.value):
+        raise CorruptTable("manifest.shard_marks: a key is no shard")
+    return {int(shard): marks.int64(shard) for shard in marks.value}
 
 
 class _Reuse:

@@ -27,8 +27,9 @@ _ID = r"([0-9a-f]{16})"
 _MANIFEST: Final = re.compile(r"([0-9]{20})\.json\.lz4")
 _GC: Final = re.compile(r"[0-9]{20}")
 _PAGE: Final = re.compile(rf"_strandline/pages/{_NUMBER}-{_ID}\.(parquet|json\.lz4)")
+_SHARD: Final = re.compile(r"(0|[1-9][0-9]{0,5})")
 _SEGMENT: Final = re.compile(
-    rf"(w[0-9]+-[0-9]+)/shard-(0|[1-9][0-9]{{0,5}})/(batch|compact|late)-{_NUMBER}-{_ID}\.parquet"
+    rf"(w[0-9]+-[0-9]+)/shard-{_SHARD.pattern}/(batch|compact|late)-{_NUMBER}-{_ID}\.parquet"
 )
 
 
@@ -89,6 +90,11 @@ def parse_segment_path(path: object) -> SegmentName:
     if not match:
         raise CorruptTable(f"segment path {_shown(path)} does not fit the grammar of SPEC.md")
     return SegmentName(parse_prefix(match[1]), int(match[2]), int(match[4]))
+
+
+def is_shard(text: str) -> bool:
+    """Whether text is a shard's number as paths carry it."""
+    return _SHARD.fullmatch(text) is not None
 
 
 def parse_page_path(path: object, suffix: str) -> int:

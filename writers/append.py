@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,10 +11,11 @@ import pyarrow as pa
 
 from strandline.tableformat import paths
 from strandline.tableformat.actions import AddSegments, MustRewrite
-from strandline.tableformat.errors import InvalidInput, OutcomeUnclear, StoreBusy
+from strandline.tableformat.errors import InvalidInput, LateRows, OutcomeUnclear, StoreBusy
+from strandline.tableformat.lateness import JITTER, LATE, marks_of
 from strandline.tableformat.segments import DENSE, OFFSET, SegmentEntry
 from strandline.tableformat.timestamps import stamp
-from strandline.tableformat.windows import split_by_window
+from strandline.writers.layout import ENCODING_THREADS, lay_out
 from strandline.writers.segment_file import encode_segment
 
 if TYPE_CHECKING:
@@ -23,18 +23,15 @@ if TYPE_CHECKING:
 
     from strandline.catalog.runtime import Runtime
     from strandline.tableformat.actions import BatchKey
+    from strandline.tableformat.lateness import Marks
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.schema import Schema
     from strandline.tableformat.storage import PendingWrite, Storage
     from strandline.tableformat.timestamps import Stamped
-    from strandline.tableformat.windows import Window
+    from strandline.writers.layout import Piece
 
 MAX_BATCH_ROWS: Final = 2**31 - 1
 """`_off` is a 32-bit integer."""
-MAX_SEGMENT_ROWS: Final = 1_048_576
-MAX_SEGMENT_ARROW_BYTES: Final = 256 * 2**20
-ENCODING_THREADS: Final = 2
-"""pyarrow encodes without the interpreter's lock; more threads than this gained nothing."""
 
 Array = np.ndarray[Any, Any]
 
@@ -46,6 +43,16 @@ class Conditions:
     key: BatchKey | None = None
     fence: str | None = None
     match_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Acknowledged:
+    """Rows that a writer has taken before: too late to refuse them, and they have their times."""
+
+    arrived_ms: Array
+    """When each row was taken."""
+    in_haste: bool = False
+    """Leave index work to compaction: more rows are waiting than the table can take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +71,22 @@ class _Upload:
             raise MustRewrite(f"a data file was not stored: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows of one segment: where they stand in the batch, and in which window they fall."""
-
-    window: Window
-    rows: pa.Table
-    first: int
-    last: int
-    offsets: Array | None
-    ts_ms: Array
-
-
 class AppendChange:
-    """Rows with the files that hold them; made again if the head has moved too far."""
+    """Rows with the files that hold them; made again in place if the head has moved too far.
+
+    What is said of the rows here is true of the newest attempt, so whoever asks after the commit
+    learns what has been committed.
+    """
+
+    actions: tuple[AddSegments]
+    pending: tuple[PendingWrite, ...]
+    kept: Array | None
+    """Which of the rows are appended; None: all. The others are older than the floor."""
+    dropped_late: int
+    jitter_rows: int
+    late_rows: int
+    marks_after: Marks
+    """The newest rows by key after this batch, for the writer's next one."""
 
     def __init__(
         self,
@@ -88,35 +97,50 @@ class AppendChange:
         rows: pa.Table,
         schema: Schema,
         conditions: Conditions,
+        marks: Marks | None = None,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
+        """`marks`: what a long-lived writer remembers; without, what the manifest does."""
         self._storage, self._runtime = storage, runtime
         self._rows, self._schema, self._conditions = rows, schema, conditions
+        self._marks, self._acknowledged = marks, acknowledged
+        self._place(head)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit: no row is left, and no key to remember."""
+        return not self.actions[0].rows and self._conditions.key is None
+
+    def rewrite(self, head: Manifest) -> AppendChange:
+        """The same rows in new files, stamped and placed for this head."""
+        self._place(head)
+        return self
+
+    def _place(self, head: Manifest) -> None:
+        config, conditions = head.config, self._conditions
         stamped = self._stamp(head)
-        pieces = _pieces(rows, stamped, head.config.window_ms)
-        written = self._write(pieces, stamped, head)
-        clamps = head.config.order == "clamp"
-        self.pending: tuple[PendingWrite, ...] = tuple(upload for _, upload in written)
+        may_refuse = self._acknowledged is None and config.on_late == "error"
+        rows, ts_ms, self.kept = _above_floor(
+            self._rows, stamped.ts_ms, head.floor_ts, may_refuse=may_refuse
+        )
+        self.dropped_late = self._rows.num_rows - rows.num_rows
+        marks = self._marks or marks_of(head.shard_marks, config.shards)
+        layout = lay_out(rows, ts_ms, self._schema, config, marks)
+        self.jitter_rows = layout.lateness.count(JITTER)
+        self.late_rows = layout.lateness.count(LATE)
+        self.marks_after = layout.lateness.marks
+        written = self._write(layout.pieces, head, store_ts=stamped.differs)
+        self.pending = tuple(upload for _, upload in written)
         self.actions = (
             AddSegments(
                 segments=tuple(entry for entry, _ in written),
                 rows=rows.num_rows,
-                last_ts=int(stamped.ts_ms[-1]),
+                last_ts=int(ts_ms[-1]) if rows.num_rows else 0,
                 key=conditions.key,
                 fence=conditions.fence,
                 match_seq=conditions.match_seq,
-                clamped_to=head.last_ts if clamps else None,
+                clamped_to=head.last_ts if config.order == "clamp" and rows.num_rows else None,
             ),
-        )
-
-    def rewrite(self, head: Manifest) -> AppendChange:
-        """The same rows in new files, stamped and placed for this head."""
-        return AppendChange(
-            self._storage,
-            self._runtime,
-            head,
-            rows=self._rows,
-            schema=self._schema,
-            conditions=self._conditions,
         )
 
     def _stamp(self, head: Manifest) -> Stamped:
@@ -129,24 +153,28 @@ class AppendChange:
             mode=config.timestamping,
             uncapped=config.uncapped,
             order=config.order,
-            now_ms=self._runtime.now_ms(),
+            now_ms=self._arrived_ms(),
             tail_ts_ms=head.last_ts if head.next_seq else None,
             field="_ts" if column is None else column.name,
         )
 
-    def _write(
-        self, pieces: Sequence[_Piece], stamped: Stamped, head: Manifest
-    ) -> list[tuple[SegmentEntry, PendingWrite]]:
-        def write(piece: _Piece) -> tuple[SegmentEntry, PendingWrite]:
-            return self._write_segment(piece, head, store_ts=stamped.differs)
+    def _arrived_ms(self) -> int | Array:
+        known = self._acknowledged
+        return self._runtime.now_ms() if known is None else known.arrived_ms
 
-        if len(pieces) == 1:
-            return [write(pieces[0])]
+    def _write(
+        self, pieces: Sequence[Piece], head: Manifest, *, store_ts: bool
+    ) -> list[tuple[SegmentEntry, PendingWrite]]:
+        def write(piece: Piece) -> tuple[SegmentEntry, PendingWrite]:
+            return self._write_segment(piece, head, store_ts=store_ts)
+
+        if len(pieces) <= 1:
+            return [write(piece) for piece in pieces]
         with ThreadPoolExecutor(ENCODING_THREADS) as pool:
             return list(pool.map(write, pieces))
 
     def _write_segment(
-        self, piece: _Piece, head: Manifest, *, store_ts: bool
+        self, piece: Piece, head: Manifest, *, store_ts: bool
     ) -> tuple[SegmentEntry, PendingWrite]:
         file = encode_segment(
             piece.rows,
@@ -154,13 +182,14 @@ class AppendChange:
             head.config,
             offsets=piece.offsets,
             timestamps=piece.ts_ms if store_ts else None,
+            in_haste=self._acknowledged is not None and self._acknowledged.in_haste,
         )
         file_id = self._runtime.random_hex(8)
-        path = paths.segment_path(piece.window, 0, "batch", head.version, file_id)
+        path = paths.segment_path(piece.window, piece.shard, piece.kind, head.version, file_id)
         entry = SegmentEntry(
             path=path,
             window=piece.window,
-            shard=0,
+            shard=piece.shard,
             row_count=piece.rows.num_rows,
             size_bytes=len(file.data),
             min_seq=piece.first,
@@ -178,6 +207,18 @@ class AppendChange:
         return entry, _Upload(self._storage.write_new(path, file.data))
 
 
+def _above_floor(
+    rows: pa.Table, ts_ms: Array, floor: int, *, may_refuse: bool
+) -> tuple[pa.Table, Array, Array | None]:
+    """The rows that may be stored, with their times, and which of all rows they are."""
+    if not floor or not ts_ms.size or ts_ms.min() >= floor:
+        return rows, ts_ms, None
+    kept = ts_ms >= floor
+    if may_refuse:
+        raise LateRows(int(np.count_nonzero(~kept)), floor)
+    return rows.filter(pa.array(kept)), ts_ms[kept], kept
+
+
 def check_size(rows: pa.Table) -> None:
     """Refuse a batch whose rows cannot be counted in 32 bits."""
     if rows.num_rows > MAX_BATCH_ROWS:
@@ -185,37 +226,3 @@ def check_size(rows: pa.Table) -> None:
             f"one append takes at most {MAX_BATCH_ROWS} rows, not {rows.num_rows}. Nothing was "
             "written. Append in several batches."
         )
-
-
-def _pieces(rows: pa.Table, stamped: Stamped, window_ms: int) -> list[_Piece]:
-    """Split a batch by window, then into files of a good size."""
-    pieces = []
-    for window, where in split_by_window(stamped.ts_ms, window_ms):
-        if isinstance(where, slice):
-            chosen = rows.slice(where.start, where.stop - where.start)
-        else:
-            chosen = rows.take(pa.array(where))
-        for start, stop in _cuts(chosen):
-            part = chosen.slice(start, stop - start)
-            if isinstance(where, slice):
-                first, last = where.start + start, where.start + stop - 1
-                offsets = None
-                ts_ms = stamped.ts_ms[first : last + 1]
-            else:
-                offsets = where[start:stop]
-                first, last = int(offsets[0]), int(offsets[-1])
-                ts_ms = stamped.ts_ms[offsets]
-            pieces.append(_Piece(window, part, first, last, offsets, ts_ms))
-    return pieces
-
-
-def _cuts(rows: pa.Table) -> list[tuple[int, int]]:
-    """Where to cut rows into files: equal parts, so that all threads finish together."""
-    parts = max(
-        -(-rows.num_rows // MAX_SEGMENT_ROWS), -(-rows.nbytes // MAX_SEGMENT_ARROW_BYTES), 1
-    )
-    if parts > 1:
-        parts += parts % ENCODING_THREADS
-    parts = min(parts, rows.num_rows)
-    edges = [rows.num_rows * i // parts for i in range(parts + 1)]
-    return list(pairwise(edges))

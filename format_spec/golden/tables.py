@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from world import START_MS, World, at, small_limits
 
-from strandline.catalog.commit import commit
+from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
 from strandline.tableformat import codec, paths, types
-from strandline.tableformat.actions import WalKey
+from strandline.tableformat.actions import ClaimWriter, WalKey
 from strandline.writers import append as appends
+from strandline.writers.ingest import to_arrow
 
 Build = Callable[[World], None]
 GOLDENS: dict[str, tuple[str, Build, tuple[int, ...]]] = {}
@@ -276,6 +277,51 @@ def positions(world: World) -> None:
     done = commit(table._chain, head, change, operation="append")  # noqa: SLF001
     with small_limits():
         tidy(table._chain, done.snapshot)  # noqa: SLF001
+
+
+@golden(
+    "Shards by key, rows sorted inside files, late files, marks, and a log's claims.", also=(4,)
+)
+def sharded_late(world: World) -> None:
+    table = world.create(
+        {"ts": "timestamptz", "key": "string", "n": "int32"},
+        time_column="ts",
+        ttl="1d",
+        shard_by="key",
+        shards=4,
+        sort_by=["key", "n"],
+        jitter_ms=600_000,
+    )
+    chain = table._chain  # noqa: SLF001 - as above
+
+    def claim(incarnation: str) -> None:
+        change = MetadataChange((ClaimWriter("log-1", incarnation),))
+        commit(chain, chain.find_head(), change, operation="claim")
+
+    def append(hours: list[float], keys: list[str | None], first: int, record: int) -> None:
+        head = chain.find_head()
+        rows = to_arrow(
+            [
+                {"ts": at(h), "key": keys[i % len(keys)], "n": first - i}
+                for i, h in enumerate(hours)
+            ],
+            head.manifest.schema,
+        )
+        key = WalKey("log-1", "fedcba98" * 4, record, record + 1)
+        change = appends.AppendChange(
+            chain.storage,
+            world.runtime,
+            head.manifest,
+            rows=rows,
+            schema=head.manifest.schema,
+            conditions=appends.Conditions(key=key),
+        )
+        commit(chain, head, change, operation="append")
+
+    claim("01234567" * 4)
+    claim("fedcba98" * 4)
+    append([i / 4 for i in range(12)], ["a", "b", "ä", None, "a"], 100, 1)
+    append([2.5, 2.75, 2.9, 1, 0.1, 3], ["b", "a", "c", "d"], 50, 3)
 
 
 @golden("A fence: it changes nothing for readers.")

@@ -131,11 +131,13 @@ def _as_document(value: Any) -> bytes:
     return codec.encode_document(json.dumps(value).encode())
 
 
+_EVENTS = schema.schema_from({"ts": "timestamptz", "user": "string"})
+
 DECODERS: dict[str, Callable[[Any], Any]] = {
     "manifest": lambda value: manifest.from_json(value, int(value["version"])),
     "schema": schema.from_json,
     "type": types.from_json,
-    "config": lambda value: config.from_json(value, schema.schema_from({"ts": "timestamptz"})),
+    "config": lambda value: config.from_json(value, _EVENTS),
     "commit": manifest.record_from_json,
     "segment": segments.segment_from_json,
     "window": segments.window_from_json,

@@ -59,3 +59,24 @@ def test_a_damaged_part_is_not_covered_by_a_known_one(place: str, name: str, wro
 
     with pytest.raises(CorruptTable):
         manifest.from_json(damaged, int(last["version"]), known)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"-1": "5"}, {"01": "5"}, {"1000000": "5"}, {"x": "5"}, {"0": 5}, {"0": "-5"}, ["0"], "5"],
+)
+def test_marks_of_what_is_no_shard_are_refused(wrong: Any) -> None:
+    """[MAN-9] The key is a shard as paths write it, the mark an int64."""
+    found = documents()[-1]
+    assert manifest.from_json(found, 6).shard_marks == {0: int(found["tail"]["last_ts"])}
+
+    with pytest.raises(CorruptTable, match="shard"):
+        manifest.from_json({**found, "shard_marks": wrong}, 6)
+
+
+def test_a_manifest_without_marks_is_written_without() -> None:
+    """[LATE-1] Tables from before them stay as they are until rows are appended."""
+    first = documents()[0]
+
+    assert "shard_marks" not in first
+    assert "shard_marks" not in orjson.loads(manifest.from_json(first, 1).to_json())
