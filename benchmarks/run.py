@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python benchmarks/run.py [commits contention bulk planning s3]`."""
+"""Run the benchmarks: `python benchmarks/run.py [commits contention bulk planning s3 writer]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import bench_peers
 from bench_report import say
 
-NAMES = ("commits", "contention", "bulk", "planning", "s3")
+NAMES = ("commits", "contention", "bulk", "planning", "s3", "writer")
 
 
 def main() -> int:

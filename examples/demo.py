@@ -1,12 +1,15 @@
 """The main job from end to end: a shop's clicks into a local lake, then questions with Spark SQL.
 
-`make demo` runs this. It removes ./lake and makes it anew, so every run prints the same numbers.
+`make demo` runs this. It removes ./lake and makes it anew.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import warnings
 from collections import Counter
@@ -19,11 +22,13 @@ import strandline.spark
 
 LAKE = Path("lake")
 EVENTS = LAKE / "events"
+WAL = LAKE / "checkout-log"
 MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 YESTERDAY = MIDNIGHT - timedelta(days=1)
 COUNTRIES = {"DE": 5, "US": 4, "FR": 3, "JP": 2, "BR": 1}
 PRICES = {"lamp": "39.00", "chair": "129.50", "desk": "349.00", "mug": "8.90"}
 HOURS_PER_BATCH, BATCHES, CLICKS_PER_BATCH = 4, 6, 2_000
+LATE_CLICKS = 2_500
 
 
 def clicks(batch: int) -> list[dict[str, Any]]:
@@ -77,9 +82,49 @@ def write() -> strandline.Table:
     return table
 
 
+def produce(table: strandline.Table) -> None:
+    """Append single events through a writer, as a web server would, and lose the process."""
+    title("2. A producer: one event at a time, killed, and nothing is lost")
+    killed = subprocess.run(  # noqa: S603 - this very file
+        [sys.executable, __file__, "--producer"], check=False, stdout=subprocess.PIPE, text=True
+    )
+    assert killed.returncode == -signal.SIGKILL
+    print(
+        f"the producer was told {killed.stdout.strip()} times that its event is safe, then killed"
+    )
+    print(f"rows in the table: {table.tail().next_seq}")
+    with table.writer("checkout", wal=WAL) as writer:
+        print(f"a new producer found {writer.recovered.rows} events in the log and committed them")
+        receipt = writer.append(late_click(LATE_CLICKS))
+        commit = receipt.wait()
+        print(f"its own first event is row {commit.first_seq} of version {commit.version}")
+
+
+def late_click(number: int) -> dict[str, Any]:
+    """An event of the last minute of the day."""
+    return {
+        "ts": MIDNIGHT - timedelta(seconds=60 - number / 50),
+        "user_id": number,
+        "country": "DE",
+        "action": "view",
+        "product": "mug",
+        "amount": None,
+    }
+
+
+def be_a_producer() -> None:
+    """Append events until there are enough, then end as a crash does."""
+    table = strandline.open_table(EVENTS)
+    writer = table.writer("checkout", wal=WAL, flush_rows=1_000)
+    for number in range(LATE_CLICKS):
+        writer.append(late_click(number))  # returns once the event is in the log
+    print(LATE_CLICKS, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def read(table: strandline.Table) -> None:
     """Ask with Python alone."""
-    title("2. Ask with Python: only files that may hold the answer are opened")
+    title("3. Ask with Python: only files that may hold the answer are opened")
     morning = int((YESTERDAY + timedelta(hours=8)).timestamp() * 1000)
     scan = table.scan(
         columns=["ts", "country", "product", "amount"],
@@ -95,7 +140,7 @@ def read(table: strandline.Table) -> None:
 
 def query() -> None:
     """Ask with Spark SQL."""
-    title("3. Ask with Spark SQL (starting Spark takes a few seconds)")
+    title("4. Ask with Spark SQL (starting Spark takes a few seconds)")
     # PySpark warns of a pandas newer than itself; nothing here goes through pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     spark = strandline.spark.session("strandline demo")
@@ -126,7 +171,7 @@ def query() -> None:
         print(f"\n{question}")
         spark.sql(sql).show(truncate=False)
 
-    title("4. Travel in time: the table as it was after the third batch")
+    title("5. Travel in time: the table as it was after the third batch")
     strandline.spark.read(spark, EVENTS, version=4).createOrReplaceTempView("events_then")
     spark.sql(
         """SELECT 'now' AS version, count(*) AS rows, max(ts) AS newest FROM events
@@ -137,7 +182,10 @@ def query() -> None:
 
 def main() -> int:
     """Run every part; without Java the last ones are left out and the exit code says so."""
+    if sys.argv[1:] == ["--producer"]:
+        be_a_producer()
     table = write()
+    produce(table)
     read(table)
     try:
         query()

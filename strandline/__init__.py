@@ -11,17 +11,21 @@ if _find_spec("strandline.tableformat") is None:
 from strandline.api import create_table, open_table
 from strandline.maintenance.doctor import DoctorReport, doctor
 from strandline.maintenance.verify import VerifyReport
-from strandline.table import Commit, Table, Tail
+from strandline.table import Table, Tail
 from strandline.tableformat.errors import (
     AccessDenied,
     CommitConflict,
     CommitStateUnknown,
     CommitTimeout,
     CorruptTable,
+    DamagedLog,
     Fenced,
     InvalidFilter,
     InvalidInput,
     InvalidRow,
+    LateRows,
+    LogFailed,
+    LogInUse,
     MissingFile,
     ReadOnlyTable,
     SeqMismatch,
@@ -34,28 +38,40 @@ from strandline.tableformat.errors import (
     UnsupportedFormat,
     UnsupportedStore,
     VersionNotFound,
+    WriterBusy,
+    WriterClosed,
     WriterFenced,
     WriterPositionConflict,
     WriterPositionLost,
 )
 from strandline.tableformat.expressions import col
+from strandline.writers.receipts import Receipt
+from strandline.writers.results import Commit
+from strandline.writers.stats import CloseReport, WriterStats
+from strandline.writers.writer import Writer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AccessDenied",
+    "CloseReport",
     "Commit",
     "CommitConflict",
     "CommitStateUnknown",
     "CommitTimeout",
     "CorruptTable",
+    "DamagedLog",
     "DoctorReport",
     "Fenced",
     "InvalidFilter",
     "InvalidInput",
     "InvalidRow",
+    "LateRows",
+    "LogFailed",
+    "LogInUse",
     "MissingFile",
     "ReadOnlyTable",
+    "Receipt",
     "SeqMismatch",
     "StorageFailed",
     "StoreBusy",
@@ -69,9 +85,13 @@ __all__ = [
     "UnsupportedStore",
     "VerifyReport",
     "VersionNotFound",
+    "Writer",
+    "WriterBusy",
+    "WriterClosed",
     "WriterFenced",
     "WriterPositionConflict",
     "WriterPositionLost",
+    "WriterStats",
     "col",
     "create_table",
     "doctor",

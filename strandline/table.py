@@ -29,6 +29,9 @@ from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.tableformat.values import INT64_MAX
 from strandline.writers.append import AppendChange, Conditions, check_size
 from strandline.writers.ingest import to_arrow
+from strandline.writers.options import make_options
+from strandline.writers.results import Commit
+from strandline.writers.writer import Writer, default_writer_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,18 +44,6 @@ if TYPE_CHECKING:
     from strandline.tableformat.manifest import CommitRecord, Manifest, Position
 
 MAX_PROPERTIES_BYTES: Final = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """What an append was given: its version and the sequence numbers of its rows."""
-
-    version: int
-    first_seq: int
-    last_seq: int
-    rows: int
-    duplicate: bool = False
-    """True if the batch was in the table already and nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +237,15 @@ class Table:
             schema=schema,
             conditions=conditions,
         )
+        if change.is_empty:
+            # Every row was older than the retention floor.
+            return Commit(
+                manifest.version,
+                manifest.next_seq,
+                manifest.next_seq - 1,
+                0,
+                dropped=change.dropped_late,
+            )
         done = self._commit(change, "append", stored_properties)
         if done.earlier is not None:
             return _earlier(done.earlier)
@@ -254,8 +254,25 @@ class Table:
         listed = len(made.segments)
         if rolling.should_roll(listed - len(change.pending), listed):
             self._see(tidy(self._chain, done.snapshot))
-        first = made.next_seq - rows.num_rows
-        return Commit(made.version, first, made.next_seq - 1, rows.num_rows)
+        dropped = change.dropped_late
+        stored = rows.num_rows - dropped
+        first = made.next_seq - stored
+        return Commit(made.version, first, made.next_seq - 1, stored, dropped=dropped)
+
+    def writer(self, writer_id: str | None = None, **options: Any) -> Writer:
+        """Open a writer: append from any thread, committed in the background, exactly once.
+
+        `writer_id`: who writes; by default the name of this machine. One process at a time.
+        `ack`: what an append that returned promises: `"wal"` (default), `"committed"`,
+        `"buffered"`. `wal`: the folder or URL of its log, False for none, or a dict of options
+        (`dir, buffered, buffer_size, flush_each_write, fsync, fsync_every_n`). Further: `fence`,
+        `flush_rows`, `flush_bytes`, `flush_age`, `memory_bytes`, `timeout_s`, `close_timeout_s`.
+        """
+        self._check_writable()
+        name = _check_text("writer_id", writer_id, MAX_WRITER_ID_BYTES) or default_writer_id()
+        settings = make_options(**options)
+        _check_text("fence", settings.fence, MAX_FENCE_BYTES)
+        return Writer(_Place(self), name, settings)
 
     def _ingest(self, data: Any) -> tuple[pa.Table, schemas.Schema]:
         schema = self._head.manifest.schema
@@ -326,6 +343,24 @@ class Table:
                 f"this handle reads version {self.version} and cannot write. Open the table "
                 "without version and as_of."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A table's handle as writers use it; what either side sees, both have seen."""
+
+    table: Table
+
+    @property
+    def chain(self) -> Chain:
+        return self.table._chain  # noqa: SLF001 - the other half of this class
+
+    @property
+    def head(self) -> Snapshot:
+        return self.table._head  # noqa: SLF001
+
+    def see(self, snapshot: Snapshot) -> None:
+        self.table._see(snapshot)  # noqa: SLF001
 
 
 def _earlier(position: Position) -> Commit:

@@ -49,11 +49,11 @@ def stamp(
     mode: str,
     uncapped: bool,
     order: str,
-    now_ms: int,
+    now_ms: int | Int64s,
     tail_ts_ms: int | None,
     field: str = "_ts",
 ) -> Stamped:
-    """Give every row its `_ts`.
+    """Give every row its `_ts`. `now_ms`: when they arrived, together or each on its own.
 
     The mode says whose clock counts, the cap keeps wrong clocks out of the future, the order
     decides whether a row may be older than the one before. Clamping comes last and wins over the
@@ -68,7 +68,7 @@ def stamp(
     else:
         derived, nulls = _derived(times, kind)
         ts_ms = _client_times(derived, nulls, mode, now_ms, field)
-    if not uncapped and ts_ms.size and ts_ms.max() > now_ms:
+    if not uncapped and (ts_ms > now_ms).any():
         ts_ms = np.minimum(ts_ms, now_ms)
     if order == "clamp":
         ts_ms = _clamped(ts_ms, tail_ts_ms)
@@ -84,7 +84,7 @@ def derive(times: pa.ChunkedArray, kind: ColumnType) -> Int64s:
 
 
 def _client_times(
-    derived: Int64s, nulls: Bools | None, mode: str, now_ms: int, field: str
+    derived: Int64s, nulls: Bools | None, mode: str, now_ms: int | Int64s, field: str
 ) -> Int64s:
     if mode == "arrival":
         return np.full(len(derived), now_ms, np.int64)

@@ -154,7 +154,7 @@ def test_every_verb_is_documented() -> None:
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_the_demo_answers(tmp_path: Path) -> None:
-    """`make demo`: rows in, Spark SQL answers out, the same in every run."""
+    """[E2] `make demo`: rows in, a killed producer's too, Spark SQL answers out."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "demo.py")],
         cwd=tmp_path,
@@ -166,9 +166,12 @@ def test_the_demo_answers(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "duplicate=True" in done.stdout
-    assert "segments: 1 of 6 may match" in done.stdout
-    assert re.search(r"\|DE +\|4051 +\|", done.stdout)
-    assert re.search(r"\|now +\|12000\|", done.stdout)
+    assert "told 2500 times that its event is safe, then killed" in done.stdout
+    assert re.search("found [0-9]+ events in the log", done.stdout)
+    assert re.search("its own first event is row 14500 of version", done.stdout)
+    assert re.search("segments: 1 of [0-9]+ may match", done.stdout)
+    assert re.search(r"\|DE +\|6552 +\|", done.stdout)
+    assert re.search(r"\|now +\|14501\|", done.stdout)
     assert re.search(r"\|4 +\|6000 +\|", done.stdout)
 
 
