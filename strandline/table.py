@@ -28,8 +28,11 @@ from strandline.tableformat.errors import InvalidInput, ReadOnlyTable
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.tableformat.values import INT64_MAX
 from strandline.writers.append import AppendChange, Conditions, check_size
+from strandline.writers.async_writer import AsyncWriter
 from strandline.writers.ingest import to_arrow
-from strandline.writers.options import make_options
+from strandline.writers.log_places import open_place
+from strandline.writers.options import log_options, make_options
+from strandline.writers.recovery import recover
 from strandline.writers.results import Commit
 from strandline.writers.writer import Writer, default_writer_id
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.config import Config
     from strandline.tableformat.expressions import Expression
     from strandline.tableformat.manifest import CommitRecord, Manifest, Position
+    from strandline.writers.recovery import Recovered
 
 MAX_PROPERTIES_BYTES: Final = 4_096
 
@@ -273,6 +277,43 @@ class Table:
         settings = make_options(**options)
         _check_text("fence", settings.fence, MAX_FENCE_BYTES)
         return Writer(_Place(self), name, settings)
+
+    def async_writer(self, writer_id: str | None = None, **options: Any) -> AsyncWriter:
+        """A writer for asyncio programs, with the options of `writer`; opened by `async with`."""
+        return AsyncWriter(lambda: self.writer(writer_id, **options))
+
+    def recover(
+        self,
+        writer_id: str | None = None,
+        wal: Any = None,
+        *,
+        committed_up_to: int | None = None,
+        fence: str | None = None,
+        dry_run: bool = False,
+    ) -> Recovered:
+        """Commit what a writer that is gone left in its log; opening it again does the same.
+
+        `wal`: where the log lies, as for `writer`. `committed_up_to`: the newest record that is
+        certainly in the table, where the table no longer knows. `dry_run`: only look.
+        """
+        self._check_writable()
+        name = _check_text("writer_id", writer_id, MAX_WRITER_ID_BYTES) or default_writer_id()
+        _check_text("fence", fence, MAX_FENCE_BYTES)
+        _check_count("committed_up_to", committed_up_to)
+        probe_once_per_process(self._chain.storage)
+        self.refresh()
+        source = open_place(log_options(wal), self.uuid, name)
+        try:
+            return recover(
+                _Place(self),
+                name,
+                source,
+                fence=fence,
+                committed_up_to=committed_up_to,
+                dry_run=dry_run,
+            )
+        finally:
+            source.release()
 
     def _ingest(self, data: Any) -> tuple[pa.Table, schemas.Schema]:
         schema = self._head.manifest.schema

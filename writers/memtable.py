@@ -7,6 +7,7 @@ record brought, so that every receipt can be told its own sequence numbers after
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from strandline.tableformat.pyvalues import column_from_python
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from strandline.tableformat.errors import StrandlineError
     from strandline.tableformat.schema import Schema
@@ -42,6 +43,7 @@ class Memtable:
         self.settled = threading.Event()
         """Set once the rows are committed, or never will be by this writer."""
         self.error: StrandlineError | None = None
+        self._callbacks: list[Callable[[], None]] = []
         self._counts: list[int] = []
         self._arrived: list[int] = []
         self._parts: list[pa.Table] = []
@@ -132,6 +134,19 @@ class Memtable:
     def _drop_rows(self) -> None:
         self._parts, self._loose, self._arrived = [], [], []
         self.settled.set()
+        self._call_back()
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Have this called once, from whichever thread settles the rows; it must be quick."""
+        self._callbacks.append(callback)
+        if self.settled.is_set():
+            self._call_back()
+
+    def _call_back(self) -> None:
+        # Two threads may be in here; a list hands each callback to one of them.
+        while self._callbacks:
+            with suppress(IndexError):
+                self._callbacks.pop()()
 
     def placed(self, index: int) -> tuple[int, int, int, int]:
         """Version, first sequence number and rows of a record, and how many rows it was given."""

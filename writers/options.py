@@ -91,7 +91,7 @@ def make_options(
     try:
         return WriterOptions(
             ack=ack,
-            log=_log_options(wal),
+            log=log_options(wal),
             flush_age_ms=parse_duration(flush_age, "flush_age"),
             **rest,
         )
@@ -99,7 +99,8 @@ def make_options(
         raise InvalidInput(f"unknown writer option: {error}") from None
 
 
-def _log_options(wal: object) -> LogOptions:
+def log_options(wal: object) -> LogOptions:
+    """A log's options from what a user writes."""
     if isinstance(wal, LogOptions):
         return wal
     if wal is None or wal is True:
@@ -112,7 +113,10 @@ def _log_options(wal: object) -> LogOptions:
         given = dict(wal)
         if isinstance(given.get("dir"), os.PathLike):
             given["dir"] = os.fspath(given["dir"])
-        return LogOptions(**given)
+        try:
+            return LogOptions(**given)
+        except TypeError as error:
+            raise InvalidInput(f"unknown wal option: {error}") from None
     raise InvalidInput(
         f"wal is a folder, a URL, False, or a dict of options, not {type(wal).__name__}"
     )

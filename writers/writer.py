@@ -16,10 +16,9 @@ import pyarrow as pa
 from strandline.readers.scan import Request, Scan
 from strandline.tableformat.errors import InvalidInput, LateRows, WriterBusy
 from strandline.tableformat.stores.probe import probe_once_per_process
-from strandline.tableformat.windows import split_by_window
 from strandline.writers.append import check_size
 from strandline.writers.buffers import Buffers
-from strandline.writers.committing import Committer, times_of
+from strandline.writers.committing import Committer, check_fits_a_commit, times_of
 from strandline.writers.flusher import Flusher
 from strandline.writers.ingest import to_arrow
 from strandline.writers.log_places import open_log, open_place
@@ -110,24 +109,30 @@ class Writer:
         Returns when the promise of `ack` holds. Waits while memory is full, at most `timeout`
         seconds (the writer's own setting by default), then raises `WriterBusy`.
         """
-        check = self._check
-        values = check.values(data)
-        payload = None
-        if values is not None:
-            try:
-                payload = json_payload((values,))
-            except TypeError:
-                payload = None  # such as text that is not Unicode: the careful look names it
-        limit_s = self._options.timeout_s if timeout is None else timeout
-        taken = None
-        if values is not None and payload is not None:
-            taken = self._buffers.add_row(values, payload, check.schema, self._now_ms(), limit_s)
-        if taken is None:
-            taken = self._append_batch([data] if isinstance(data, dict) else data, limit_s)
-        memtable, index = taken
+        memtable, index = self._take(data, timeout)
         if self._waits and memtable.first_record:
             self._keep_promise(memtable, index)
         return Receipt(memtable, index, self._buffers.ask_for)
+
+    def _take(self, data: Any, timeout: float | None) -> tuple[Memtable, int]:
+        """Take rows without waiting for what `ack` promises."""
+        limit_s = self._options.timeout_s if timeout is None else timeout
+        taken = self._take_row(data, limit_s)
+        if taken is None:
+            taken = self._append_batch([data] if isinstance(data, dict) else data, limit_s)
+        return taken
+
+    def _take_row(self, data: Any, limit_s: float | None) -> tuple[Memtable, int] | None:
+        """Take one plain row after a quick look; None: the data needs a careful one."""
+        check = self._check
+        values = check.values(data)
+        if values is None:
+            return None
+        try:
+            payload = json_payload((values,))
+        except TypeError:
+            return None  # such as text that is not Unicode: the careful look names it
+        return self._buffers.add_row(values, payload, check.schema, self._now_ms(), limit_s)
 
     def _append_batch(self, data: Any, limit_s: float | None) -> tuple[Memtable, int]:
         rows, schema = self._validated(data)
@@ -141,7 +146,7 @@ class Writer:
                 f"{rows.nbytes}. Nothing was taken. Send it in parts, or use table.append."
             )
         ts_ms = times_of(rows, schema, config, arrived_ms)
-        split_by_window(ts_ms, config.window_ms)
+        check_fits_a_commit(rows, schema, config, ts_ms)
         self._check_floor(ts_ms)
         return self._buffers.add_table(rows, schema, arrived_ms, limit_s)
 
