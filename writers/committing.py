@@ -14,9 +14,12 @@ from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
 from strandline.tableformat import rolling
 from strandline.tableformat.actions import ClaimWriter, WalKey
+from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.lateness import marks_of
 from strandline.tableformat.timestamps import stamp
-from strandline.tableformat.windows import MAX_WINDOWS_PER_COMMIT
+from strandline.tableformat.windows import MAX_WINDOWS_PER_COMMIT, split_by_window
 from strandline.writers.append import Acknowledged, AppendChange, Conditions
+from strandline.writers.layout import MAX_FILES_PER_COMMIT, lay_out
 from strandline.writers.memtable import Placement, edges_of
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ def runs_of(memtable: Memtable, config: Config) -> list[Run]:
     windows = times_of(rows, memtable.schema, config, arrived) // config.window_ms
     runs = []
     while start < len(counts):
-        stop = _reach(windows, edges, start)
+        stop = _reach(windows, edges, start, most_windows(config))
         low, high = int(edges[start]), int(edges[stop])
         runs.append(
             Run(
@@ -103,17 +106,38 @@ def times_of(
     return stamped.ts_ms
 
 
-def _reach(windows: Array, edges: Array, start: int) -> int:
-    """How far a run from record `start` on may go."""
+def _reach(windows: Array, edges: Array, start: int, most: int) -> int:
+    """How far a run from record `start` on may go; at least one record."""
     last = len(edges) - 1
-    if len(np.unique(windows[edges[start] :])) <= MAX_WINDOWS_PER_COMMIT:
+    if len(np.unique(windows[edges[start] :])) <= most:
         return last
     seen: set[int] = set()
     for stop in range(start, last):
         seen.update(windows[edges[stop] : edges[stop + 1]].tolist())
-        if len(seen) > MAX_WINDOWS_PER_COMMIT:
-            return stop
+        if len(seen) > most:
+            return max(stop, start + 1)
     raise AssertionError("fewer windows than were counted")
+
+
+def most_windows(config: Config) -> int:
+    """Windows that rows of one commit may touch, whatever their keys and however late they are."""
+    files_each = config.shards * (1 if config.jitter_ms is None else 2)
+    return max(1, min(MAX_WINDOWS_PER_COMMIT, MAX_FILES_PER_COMMIT // files_each))
+
+
+def check_fits_a_commit(rows: pa.Table, schema: Schema, config: Config, ts_ms: Array) -> None:
+    """Refuse a record that no single commit could take: later would be too late."""
+    windows = len(split_by_window(ts_ms, config.window_ms))
+    if windows > most_windows(config):
+        # So many windows times shards could be too many files; laying them out counts them. Each
+        # may become two when rows turn out to be late.
+        files = len(lay_out(rows, ts_ms, schema, config, marks_of({}, config.shards)).pieces)
+        if config.jitter_ms is not None and 2 * files > MAX_FILES_PER_COMMIT:
+            raise InvalidInput(
+                f"the rows fall into {files} files (windows times shards), twice that if they are "
+                f"late, and one commit takes {MAX_FILES_PER_COMMIT}. Nothing was taken. Append "
+                "fewer windows at a time."
+            )
 
 
 class Committer:

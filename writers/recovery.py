@@ -111,10 +111,11 @@ class _Log:
     def known(self) -> int:
         """The newest record that is certainly in the table; 0 if the table does not know."""
         stored = self._stored(self.writer_id)
-        numbers = {} if stored is None else dict(stored.previous)
-        if stored is not None:
-            numbers[stored.incarnation] = stored.number
-        return numbers.get(self.incarnation, 0)
+        if stored is None:
+            return 0
+        if stored.incarnation == self.incarnation:
+            return stored.number
+        return dict(stored.previous).get(self.incarnation, 0)
 
     def replay(self, fence: str | None, committed_up_to: int | None, *, dry_run: bool) -> Recovered:
         first = self.files[0].header.first_record
