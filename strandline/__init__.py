@@ -9,8 +9,10 @@ if _find_spec("strandline.tableformat") is None:
     )
 
 from strandline.api import create_table, open_table
+from strandline.log_handler import LOG_SCHEMA, LogHandler
 from strandline.maintenance.doctor import DoctorReport, doctor
 from strandline.maintenance.verify import VerifyReport
+from strandline.readers.payloads import PayloadRegistry
 from strandline.table import Table, Tail
 from strandline.tableformat.errors import (
     AccessDenied,
@@ -35,6 +37,7 @@ from strandline.tableformat.errors import (
     TableExists,
     TableNotFound,
     TooManyWindows,
+    UnknownPayload,
     UnsupportedFormat,
     UnsupportedStore,
     VersionNotFound,
@@ -45,7 +48,9 @@ from strandline.tableformat.errors import (
     WriterPositionLost,
 )
 from strandline.tableformat.expressions import col
+from strandline.writers.async_writer import AsyncReceipt, AsyncWriter
 from strandline.writers.receipts import Receipt
+from strandline.writers.recovery import Recovered
 from strandline.writers.results import Commit
 from strandline.writers.stats import CloseReport, WriterStats
 from strandline.writers.writer import Writer
@@ -53,7 +58,10 @@ from strandline.writers.writer import Writer
 __version__ = "0.1.0"
 
 __all__ = [
+    "LOG_SCHEMA",
     "AccessDenied",
+    "AsyncReceipt",
+    "AsyncWriter",
     "CloseReport",
     "Commit",
     "CommitConflict",
@@ -68,10 +76,13 @@ __all__ = [
     "InvalidRow",
     "LateRows",
     "LogFailed",
+    "LogHandler",
     "LogInUse",
     "MissingFile",
+    "PayloadRegistry",
     "ReadOnlyTable",
     "Receipt",
+    "Recovered",
     "SeqMismatch",
     "StorageFailed",
     "StoreBusy",
@@ -81,6 +92,7 @@ __all__ = [
     "TableNotFound",
     "Tail",
     "TooManyWindows",
+    "UnknownPayload",
     "UnsupportedFormat",
     "UnsupportedStore",
     "VerifyReport",

@@ -50,6 +50,22 @@ class InvalidFilter(InvalidInput):
         )
 
 
+class UnknownPayload(InvalidInput):
+    """A payload carries a version that has no decoder here; nothing was decoded."""
+
+    def __init__(self, version: int | None, known: list[int]) -> None:
+        super().__init__(version, known)
+        self.version, self.known = version, known
+
+    def __str__(self) -> str:
+        what = "has no version" if self.version is None else f"has version {self.version}"
+        known = ", ".join(map(str, self.known)) or "none"
+        return (
+            f"a payload {what}, and the registered versions are: {known}. Nothing was decoded. "
+            "Register a decoder for it, or update the program that reads."
+        )
+
+
 class TooManyWindows(InvalidInput):
     """One append would touch more time windows than a commit may."""
 
@@ -203,8 +219,9 @@ class WriterPositionLost(CommitConflict):
         return (
             f"writer {self.writer_id!r} continues at record {self.first_record}, but the table "
             "keeps no position for it (idle for longer than writer_retention, or another table). "
-            "Nothing was changed. Replaying blindly could double rows: check which rows arrived, "
-            "then start a new incarnation."
+            "Nothing was changed. Replaying blindly could double rows: look which rows arrived, "
+            "then recover with committed_up_to, the newest record that did "
+            f"({self.first_record - 1}: none of these)."
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,8 @@ from strandline.writers.committing import Run, runs_of
 from strandline.writers.tuning import Tuning
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from strandline.writers.append import AppendChange
     from strandline.writers.buffers import Buffers
     from strandline.writers.committing import Committer
@@ -51,6 +54,8 @@ class Flusher:
         """What went wrong at the latest try; None once a try has succeeded."""
         self.commits = self.retries = self.rows = self.degraded = 0
         self.tuning = Tuning()
+        self.tell: Callable[[float | None], None] = lambda _: None
+        """Called after each flush with the seconds it took; with None after one that failed."""
         self.thread = threading.Thread(target=self._run, name="strandline-flush", daemon=True)
 
     def _run(self) -> None:
@@ -92,12 +97,14 @@ class Flusher:
         """Commit one memtable, however long that takes; False if nobody waits any more."""
         pause_s = FIRST_PAUSE_S
         while True:
+            began = time.monotonic()
             try:
                 self._commit(memtable)
             except _PASSING as error:
                 self.last_error = error
                 self.retries += 1
                 LOG.warning("a flush will be tried again in %.1f s: %s", pause_s, error)
+                self.tell(None)
                 if self.abandoned.wait(pause_s):
                     self._buffers.stop(_closed_before_commit(error))
                     return False
@@ -108,7 +115,9 @@ class Flusher:
         self.last_error, self.busy = None, False
         self.degraded += self.tuning.degraded
         self.tuning = self.tuning.after_flush(self._buffers.depth)
+        took_s = time.monotonic() - began
         self._buffers.committed(memtable, self.tuning.batch_factor)
+        self.tell(took_s)
         self._prune(memtable.last_record)
         return True
 

@@ -6,11 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.windows import parse_duration
 from strandline.writers.log import LogOptions
+
+if TYPE_CHECKING:
+    from strandline.writers.metrics import MetricsHook
 
 ACKS: Final = ("wal", "committed", "buffered")
 DEFAULT_MEMORY_BYTES: Final = 256 * 2**20
@@ -38,6 +41,8 @@ class WriterOptions:
     close_timeout_s: float | None = 30.0
     fence: str | None = field(default=None, repr=False)
     log: LogOptions = field(default_factory=LogOptions)
+    metrics: MetricsHook | None = field(default=None, repr=False)
+    """Called after each flush with a name, a number and attributes; see docs/writer.md."""
 
     def __post_init__(self) -> None:
         if self.ack not in ACKS:
@@ -52,6 +57,8 @@ class WriterOptions:
             object.__setattr__(self, "log", replace(self.log, flush_each_write=True))
         for name in ("flush_rows", "flush_bytes", "memory_bytes", "passive_memtables"):
             _check_positive(name, getattr(self, name))
+        if self.metrics is not None and not callable(self.metrics):
+            raise InvalidInput("metrics is a function that takes a name, a number and a dict")
         if self.flush_records is not None:
             _check_positive("flush_records", self.flush_records)
         for name in ("timeout_s", "close_timeout_s"):

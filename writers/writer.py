@@ -23,6 +23,7 @@ from strandline.writers.flusher import Flusher
 from strandline.writers.ingest import to_arrow
 from strandline.writers.log_places import open_log, open_place
 from strandline.writers.memtable import Memtable, Placement
+from strandline.writers.metrics import Metrics
 from strandline.writers.receipts import Receipt
 from strandline.writers.recovery import Recovered, recover
 from strandline.writers.row_check import RowCheck
@@ -78,10 +79,24 @@ class Writer:
         self._rows = 0
         self._closed: CloseReport | None = None
         self._flusher = Flusher(self._buffers, committer, log)
+        if options.metrics is not None:
+            about = {"table": place.chain.storage.url, "writer_id": writer_id}
+            metrics = Metrics(options.metrics, about)
+            self._flusher.tell = lambda seconds: metrics.flushed(self.stats(), seconds)
         self._flusher.thread.start()
 
     def __repr__(self) -> str:
         return f"<strandline.Writer {self.writer_id!r} of {self._place.chain.storage.url}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that rows are checked against."""
+        return self._check.schema.arrow
+
+    @property
+    def close_timeout_s(self) -> float | None:
+        """How long `close` waits unless it is told otherwise."""
+        return self._options.close_timeout_s
 
     def _open_log(self) -> tuple[Recovered, Log | None]:
         options = self._options

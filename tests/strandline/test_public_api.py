@@ -12,7 +12,10 @@ import strandline
 import strandline.spark
 
 PUBLIC = [
+    "LOG_SCHEMA",
     "AccessDenied",
+    "AsyncReceipt",
+    "AsyncWriter",
     "CloseReport",
     "Commit",
     "CommitConflict",
@@ -27,10 +30,13 @@ PUBLIC = [
     "InvalidRow",
     "LateRows",
     "LogFailed",
+    "LogHandler",
     "LogInUse",
     "MissingFile",
+    "PayloadRegistry",
     "ReadOnlyTable",
     "Receipt",
+    "Recovered",
     "SeqMismatch",
     "StorageFailed",
     "StoreBusy",
@@ -40,6 +46,7 @@ PUBLIC = [
     "TableNotFound",
     "Tail",
     "TooManyWindows",
+    "UnknownPayload",
     "UnsupportedFormat",
     "UnsupportedStore",
     "VerifyReport",
