@@ -61,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     _add_create(_verb(verbs, "create", "create a table", cli_commands.create))
     _add_append(_verb(verbs, "append", "append rows in one commit", cli_commands.append))
+    _add_recover(
+        _verb(verbs, "recover", "commit what a writer left in its log", cli_commands.recover)
+    )
     _add_scan(_verb(verbs, "scan", "print rows", cli_commands.scan))
     _verb(verbs, "tail", "show where the next row goes", cli_commands.tail)
     history = _verb(verbs, "history", "list commits, newest first", cli_commands.history)
@@ -135,6 +138,19 @@ def _add_append(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fence", metavar="TOKEN")
     parser.add_argument("--match-seq", type=int, metavar="N", help="only if this is the next seq")
     parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE")
+
+
+def _add_recover(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--writer-id", metavar="ID", help="else the name of this machine")
+    parser.add_argument("--wal", metavar="PLACE", help="folder or URL of its log, if it named one")
+    parser.add_argument(
+        "--committed-up-to",
+        type=int,
+        metavar="N",
+        help="the newest record that is certainly in the table, where the table does not know",
+    )
+    parser.add_argument("--fence", metavar="TOKEN")
+    parser.add_argument("--dry-run", action="store_true", help="only look; change nothing")
 
 
 def _add_scan(parser: argparse.ArgumentParser) -> None:

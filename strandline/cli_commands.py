@@ -102,6 +102,28 @@ def append(given: Namespace) -> int:
     return 0
 
 
+def recover(given: Namespace) -> int:
+    """Commit what a writer left in its log."""
+    found = _open(given).recover(
+        given.writer_id,
+        None if given.wal is None else {"dir": given.wal, "storage_options": _options(given)},
+        committed_up_to=given.committed_up_to,
+        fence=given.fence,
+        dry_run=given.dry_run,
+    )
+    if given.json:
+        facts = {"records": found.records, "rows": found.rows, "already": found.already}
+        cli_output.print_facts({**facts, "dry_run": given.dry_run}, as_json=True)
+    elif not found.records and not found.already:
+        print("nothing to recover: the log holds no records")
+    else:
+        print(
+            f"{'would commit' if given.dry_run else 'committed'} {found.records} records with "
+            f"{found.rows} rows; {found.already} records were in the table already"
+        )
+    return 0
+
+
 def evolve(given: Namespace) -> int:
     """Change the columns."""
     wider = {field.name: field.type for field in cli_input.columns(given.widen)}

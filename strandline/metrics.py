@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from strandline.tableformat.errors import StrandlineError
@@ -31,7 +32,7 @@ def opentelemetry(meter: Any = None) -> Callable[[str, float, dict[str, Any]], N
 
 def _global_meter() -> Any:
     try:
-        from opentelemetry import metrics  # noqa: PLC0415 - an optional dependency
+        metrics = import_module("opentelemetry.metrics")  # an optional dependency
     except ImportError:
         raise StrandlineError(
             "OpenTelemetry is not installed: pip install opentelemetry-api opentelemetry-sdk"

@@ -30,9 +30,9 @@ from strandline.tableformat.values import INT64_MAX
 from strandline.writers.append import AppendChange, Conditions, check_size
 from strandline.writers.async_writer import AsyncWriter
 from strandline.writers.ingest import to_arrow
-from strandline.writers.log_places import open_place
+from strandline.writers.log_places import find_place
 from strandline.writers.options import log_options, make_options
-from strandline.writers.recovery import recover
+from strandline.writers.recovery import Recovered, recover
 from strandline.writers.results import Commit
 from strandline.writers.writer import Writer, default_writer_id
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from strandline.tableformat.config import Config
     from strandline.tableformat.expressions import Expression
     from strandline.tableformat.manifest import CommitRecord, Manifest, Position
-    from strandline.writers.recovery import Recovered
 
 MAX_PROPERTIES_BYTES: Final = 4_096
 
@@ -302,7 +301,9 @@ class Table:
         _check_count("committed_up_to", committed_up_to)
         probe_once_per_process(self._chain.storage)
         self.refresh()
-        source = open_place(log_options(wal), self.uuid, name)
+        source = find_place(log_options(wal), self.uuid, name)
+        if source is None:
+            return Recovered()
         try:
             return recover(
                 _Place(self),

@@ -26,6 +26,17 @@ def open_place(options: LogOptions, table_uuid: str, writer_id: str) -> LogFolde
     return ObjectFolder(open_storage(options.dir, options.storage_options))
 
 
+def find_place(
+    options: LogOptions, table_uuid: str, writer_id: str
+) -> LogFolder | ObjectFolder | None:
+    """The place of a log that may be there; looking for it makes no folder."""
+    place = None if options.dir is None else parse_url(options.dir)
+    path = default_log_folder(table_uuid, writer_id) if place is None else place.path
+    if (place is None or place.backend == "local") and not Path(path).is_dir():
+        return None
+    return open_place(options, table_uuid, writer_id)
+
+
 def open_log(place: LogFolder | ObjectFolder, options: LogOptions) -> Log:
     """A new log in a place that was recovered."""
     if isinstance(place, ObjectFolder):
