@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from strandline.arguments import check_count, check_text
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
 from strandline.maintenance.verify import verify
@@ -26,15 +27,9 @@ from strandline.tableformat.actions import (
 )
 from strandline.tableformat.errors import InvalidInput, ReadOnlyTable
 from strandline.tableformat.stores.probe import probe_once_per_process
-from strandline.tableformat.values import INT64_MAX
 from strandline.writers.append import AppendChange, Conditions, check_size
-from strandline.writers.async_writer import AsyncWriter
 from strandline.writers.ingest import to_arrow
-from strandline.writers.log_places import find_place
-from strandline.writers.options import log_options, make_options
-from strandline.writers.recovery import Recovered, recover
 from strandline.writers.results import Commit
-from strandline.writers.writer import Writer, default_writer_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,6 +40,9 @@ if TYPE_CHECKING:
     from strandline.tableformat.config import Config
     from strandline.tableformat.expressions import Expression
     from strandline.tableformat.manifest import CommitRecord, Manifest, Position
+    from strandline.writers.async_writer import AsyncWriter
+    from strandline.writers.recovery import Recovered
+    from strandline.writers.writer import Writer
 
 MAX_PROPERTIES_BYTES: Final = 4_096
 
@@ -272,14 +270,15 @@ class Table:
         `flush_rows`, `flush_bytes`, `flush_age`, `memory_bytes`, `timeout_s`, `close_timeout_s`.
         """
         self._check_writable()
-        name = _check_text("writer_id", writer_id, MAX_WRITER_ID_BYTES) or default_writer_id()
-        settings = make_options(**options)
-        _check_text("fence", settings.fence, MAX_FENCE_BYTES)
-        return Writer(_Place(self), name, settings)
+        from strandline import writing  # noqa: PLC0415 - see there
+
+        return writing.open_writer(self, writer_id, options)
 
     def async_writer(self, writer_id: str | None = None, **options: Any) -> AsyncWriter:
         """A writer for asyncio programs, with the options of `writer`; opened by `async with`."""
-        return AsyncWriter(lambda: self.writer(writer_id, **options))
+        from strandline import writing  # noqa: PLC0415 - see there
+
+        return writing.async_writer(self, writer_id, options)
 
     def recover(
         self,
@@ -296,25 +295,11 @@ class Table:
         certainly in the table, where the table no longer knows. `dry_run`: only look.
         """
         self._check_writable()
-        name = _check_text("writer_id", writer_id, MAX_WRITER_ID_BYTES) or default_writer_id()
-        _check_text("fence", fence, MAX_FENCE_BYTES)
-        _check_count("committed_up_to", committed_up_to)
-        probe_once_per_process(self._chain.storage)
-        self.refresh()
-        source = find_place(log_options(wal), self.uuid, name)
-        if source is None:
-            return Recovered()
-        try:
-            return recover(
-                _Place(self),
-                name,
-                source,
-                fence=fence,
-                committed_up_to=committed_up_to,
-                dry_run=dry_run,
-            )
-        finally:
-            source.release()
+        from strandline import writing  # noqa: PLC0415 - see there
+
+        return writing.recover_log(
+            self, writer_id, wal, committed_up_to=committed_up_to, fence=fence, dry_run=dry_run
+        )
 
     def _ingest(self, data: Any) -> tuple[pa.Table, schemas.Schema]:
         schema = self._head.manifest.schema
@@ -364,7 +349,7 @@ class Table:
 
     def fence(self, token: str | None) -> None:
         """Let only appends with this token through from now on; None opens the table again."""
-        _check_text("a fencing token", token, MAX_FENCE_BYTES)
+        check_text("a fencing token", token, MAX_FENCE_BYTES)
         self._commit_metadata(MetadataChange((SetFence(token),)), "fence")
 
     def _commit_metadata(self, change: MetadataChange, operation: str) -> None:
@@ -387,24 +372,6 @@ class Table:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A table's handle as writers use it; what either side sees, both have seen."""
-
-    table: Table
-
-    @property
-    def chain(self) -> Chain:
-        return self.table._chain  # noqa: SLF001 - the other half of this class
-
-    @property
-    def head(self) -> Snapshot:
-        return self.table._head  # noqa: SLF001
-
-    def see(self, snapshot: Snapshot) -> None:
-        self.table._see(snapshot)  # noqa: SLF001
-
-
 def _earlier(position: Position) -> Commit:
     last_seq = position.first_seq + position.rows - 1
     return Commit(position.version, position.first_seq, last_seq, position.rows, duplicate=True)
@@ -418,32 +385,14 @@ def _repeatable(data: Any) -> bool:
 def _conditions(writer_id: object, batch: object, fence: object, match_seq: object) -> Conditions:
     if (writer_id is None) != (batch is None):
         raise InvalidInput("writer_id and batch go together: give both, or neither")
-    writer = _check_text("writer_id", writer_id, MAX_WRITER_ID_BYTES)
-    number = _check_count("batch", batch)
+    writer = check_text("writer_id", writer_id, MAX_WRITER_ID_BYTES)
+    number = check_count("batch", batch)
     key = None if writer is None or number is None else ExternalKey(writer, number)
     return Conditions(
         key=key,
-        fence=_check_text("fence", fence, MAX_FENCE_BYTES),
-        match_seq=_check_count("match_seq", match_seq),
+        fence=check_text("fence", fence, MAX_FENCE_BYTES),
+        match_seq=check_count("match_seq", match_seq),
     )
-
-
-def _check_text(what: str, given: object, most_bytes: int) -> str | None:
-    if given is None:
-        return None
-    if isinstance(given, str):
-        try:
-            if 0 < len(given.encode()) <= most_bytes:
-                return given
-        except UnicodeEncodeError:
-            pass
-    raise InvalidInput(f"{what} must be text of 1 to {most_bytes} bytes")
-
-
-def _check_count(what: str, given: object) -> int | None:
-    if given is None or (type(given) is int and 0 <= given <= INT64_MAX):
-        return given
-    raise InvalidInput(f"{what} must be an integer of 0 or more, not {given!r}")
 
 
 def _properties(given: object) -> tuple[tuple[str, str], ...]:

@@ -13,13 +13,13 @@ import pytest
 import xxhash
 
 import strandline
-from strandline.table import _Place
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.errors import DamagedLog, WriterPositionLost
 from strandline.writers.log import read_log
 from strandline.writers.recovery import recover
 from strandline.writers.wal_files import LogFolder
 from strandline.writers.wal_frames import frame, json_payload, read_header
+from strandline.writing import TablePlace
 from tests.edited import commit_by_hand
 from tests.format_spec.places import GOLDEN
 
@@ -162,7 +162,7 @@ def test_a_replaced_log_is_replayed_under_an_id_of_its_own(table: Table, tmp_pat
     with table.writer("p", wal=tmp_path / "new") as successor:
         successor.append({"n": 10}).wait()
         folder = LogFolder(str(tmp_path / "old"))
-        recovered = recover(_Place(table), "p", folder)
+        recovered = recover(TablePlace(table), "p", folder)
         folder.release()
         successor.append({"n": 11}).wait()
 
