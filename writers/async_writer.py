@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -77,8 +79,9 @@ class AsyncWriter:
         self._open_writer = open_writer
         self._writer: Writer | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="strandline-async")
-        self._order = asyncio.Lock()
-        """Held by the task whose rows come next: rows enter in the order of the calls."""
+        self._queue: deque[_Entry] = deque()
+        """Appends that could not be taken at once: rows enter in the order of the calls."""
+        self._taking: asyncio.Task[None] | None = None
         self._unsynced: list[tuple[int, asyncio.Future[None]]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._opening = threading.Lock()
@@ -133,7 +136,7 @@ class AsyncWriter:
         """
         writer = self.writer
         taken: _Taken | None = None
-        if self._is_quick and not self._order.locked():
+        if self._is_quick and self._taking is None:
             with suppress(WriterBusy):
                 taken = writer._take_row(data, 0)
         if taken is None:
@@ -153,24 +156,56 @@ class AsyncWriter:
         return not self.writer._options.log.fsync
 
     async def _take_in_turn(self, data: Any, limit_s: float | None) -> _Taken:
-        until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
+        """Queue up; a thread takes the rows of all who wait, as far as there is memory."""
+        entry = _Entry(data, asyncio.get_running_loop().create_future())
+        self._queue.append(entry)
+        if self._taking is None:
+            self._taking = asyncio.create_task(self._take_all())
         try:
-            async with asyncio.timeout_at(until):
-                await self._order.acquire()
+            await asyncio.wait([entry.taken], timeout=limit_s)
+        except asyncio.CancelledError:
+            entry.taken.cancel()
+            raise
+        if not entry.taken.done():
+            entry.expired = True
+            if not entry.in_hand:
+                _resolve(entry.taken, error=_busy())
+        return await entry.taken
+
+    async def _take_all(self) -> None:
+        try:
+            while self._queue:
+                entries = [entry for entry in self._queue if not entry.taken.done()]
+                self._queue.clear()
+                for entry in entries:
+                    entry.in_hand = True
+                count = await self._in_thread(self._take_each, entries)
+                for entry in entries[:count]:
+                    _resolve(entry.taken, entry.outcome, entry.error)
+                for entry in reversed(entries[count:]):
+                    entry.in_hand = False
+                    self._queue.appendleft(entry)
+                    if entry.expired:
+                        _resolve(entry.taken, error=_busy())
+                if count < len(entries):
+                    await self._room()
+        except Exception as error:  # noqa: BLE001 - raised in the tasks that wait
+            for entry in (*entries, *self._queue):
+                _resolve(entry.taken, error=error)
+            self._queue.clear()
+        finally:
+            self._taking = None
+
+    def _take_each(self, entries: list[_Entry]) -> int:
+        """In a thread: how many were dealt with before memory was full."""
+        for count, entry in enumerate(entries):
             try:
-                while True:
-                    try:
-                        return await self._in_thread(self.writer._take, data, 0)
-                    except WriterBusy:
-                        async with asyncio.timeout_at(until):
-                            await self._room()
-            finally:
-                self._order.release()
-        except TimeoutError:
-            raise WriterBusy(
-                f"no memory became free within {limit_s:g} s. These rows were not taken; send "
-                "them again later, or look at writer.stats()."
-            ) from None
+                entry.outcome = self.writer._take(entry.data, 0)
+            except WriterBusy:
+                return count
+            except Exception as error:  # noqa: BLE001 - raised in the task that appends
+                entry.error = error
+        return len(entries)
 
     async def _room(self) -> None:
         """Wait for the oldest rows to be committed: only that gives memory back."""
@@ -199,7 +234,7 @@ class AsyncWriter:
             except Exception as failed:  # noqa: BLE001 - raised in the tasks that wait
                 error = failed
             for _, done in waiting:
-                _resolve(done, error)
+                _resolve(done, None, error)
         self._syncing = None
 
     async def _settled(self, memtable: Memtable) -> None:
@@ -213,7 +248,7 @@ class AsyncWriter:
 
         def tell() -> None:
             with suppress(RuntimeError):  # the loop may be closed by now
-                loop.call_soon_threadsafe(_resolve, done, None)
+                loop.call_soon_threadsafe(_resolve, done)
 
         memtable.when_settled(tell)
         await done
@@ -270,11 +305,34 @@ class AsyncWriter:
         return self._report
 
 
-def _resolve(done: asyncio.Future[None], error: BaseException | None) -> None:
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """An append that waits to be taken."""
+
+    data: Any
+    taken: asyncio.Future[Any]
+    in_hand: bool = False
+    """A thread is about to take it: whether it was taken is known when the thread is done."""
+    expired: bool = False
+    """Its time is over: it is not to wait any longer."""
+    outcome: _Taken | None = None
+    error: Exception | None = None
+
+
+def _busy() -> WriterBusy:
+    return WriterBusy(
+        "no memory became free in time. These rows were not taken; send them again later, or look "
+        "at writer.stats()."
+    )
+
+
+def _resolve(
+    done: asyncio.Future[Any], result: Any = None, error: BaseException | None = None
+) -> None:
     if done.done():
         return  # its task was cancelled
     if error is None:
-        done.set_result(None)
+        done.set_result(result)
     else:
         done.set_exception(error)
 
