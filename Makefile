@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types proof bench clean
+.PHONY: help demo test lint types proof soak bench clean
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python …` names another one.
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
@@ -27,6 +27,7 @@ help:
 	@echo "make lint    ruff: rules and formatting"
 	@echo "make types   mypy, strict"
 	@echo "make proof   the long suites: every fault at every storage operation"
+	@echo "make soak    longer still: a producer is killed 2,000 times"
 	@echo "make bench   the benchmarks, with other table formats in the same run"
 	@echo "make clean   remove everything that these targets made"
 
@@ -54,7 +55,7 @@ demo: $(DEMO_READY)
 	$(BIN)/python examples/demo.py
 
 test: $(DEV_READY)
-	$(PYTEST) -m "not proof"
+	$(PYTEST) -m "not proof and not soak"
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
@@ -69,6 +70,9 @@ types: $(DEV_READY)
 
 proof: $(DEV_READY)
 	$(PYTEST) -m proof
+
+soak: $(DEV_READY)
+	$(PYTEST) -m soak
 
 bench: $(BENCH_READY)
 	$(BIN)/python benchmarks/run.py

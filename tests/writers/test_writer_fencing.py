@@ -1,0 +1,167 @@
+"""A writer that was replaced, however late it wakes up, makes nothing visible and loses nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import strandline
+from tests.tables import events
+from tests.writers.rigs import PATIENCE_S, Rig, ended, event, logged, numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.tables import Place
+
+LATER = {"flush_age": "1h"}
+
+
+# --- the table's fence --------------------------------------------------------------------------
+
+
+def test_a_fenced_table_takes_rows_of_writers_with_the_token_only(
+    place: Place, tmp_path: Path
+) -> None:
+    """[O8] Without it the rows stay in the log, until a writer comes that has it."""
+    table = place.create()
+    table.fence("token-1")
+    folder = tmp_path / "without"
+    with table.writer("a", wal=tmp_path / "with", fence="token-1", **LATER) as writer:
+        assert writer.append(event(0)).wait(PATIENCE_S).first_seq == 0
+
+    without = place.open().writer("b", wal=folder, **LATER)
+    receipt = without.append(event(1))
+    with pytest.raises(strandline.Fenced):
+        receipt.wait(PATIENCE_S)
+    ended(without)
+    assert "token-1" not in f"{without.stats().last_error} {without!r} {without._options!r}"  # noqa: SLF001
+    assert numbers(place.open().scan()) == [0]
+    assert logged(folder) == [1]
+
+    with pytest.raises(strandline.Fenced):
+        place.open().writer("b", wal=folder)
+    assert logged(folder) == [1]
+    with place.open().writer("b", wal=folder, fence="token-1") as again:
+        assert again.recovered.records == 1
+    assert numbers(place.open().scan()) == [0, 1]
+
+
+def test_a_fence_that_is_set_while_a_writer_works_stops_it(tmp_path: Path) -> None:
+    """[O8] What it committed before stays, what comes after does not get in."""
+    rig = Rig()
+    writer = rig.table.writer("a", wal=tmp_path / "wal", **LATER)
+    writer.append(event(0)).wait(PATIENCE_S)
+    rig.open().fence("token-2")
+    receipt = writer.append(event(1))
+    with pytest.raises(strandline.Fenced):
+        receipt.wait(PATIENCE_S)
+    ended(writer)
+    assert numbers(rig.open().scan()) == [0]
+    assert logged(tmp_path / "wal")[-1:] == [1]
+
+
+# --- two writers of one id ----------------------------------------------------------------------
+
+
+def test_opening_a_writer_id_again_fences_the_one_before(place: Place, tmp_path: Path) -> None:
+    """[O8] The old one's next commit fails; its rows come back once, from its own log."""
+    table = place.create()
+    old = table.writer("w", wal=tmp_path / "old", **LATER)
+    old.append(event(0)).wait(PATIENCE_S)
+    old.append(event(1))
+    new = place.open().writer("w", wal=tmp_path / "new", **LATER)
+    new.append(event(10)).wait(PATIENCE_S)
+
+    with pytest.raises(strandline.WriterFenced):
+        old.flush(PATIENCE_S)
+    ended(old)
+
+    assert old.sync_state == "stale"
+    assert numbers(place.open().scan()) == [0, 10]
+    new.append(event(11)).wait(PATIENCE_S)
+    assert new.close().committed
+    for expected in (1, 0):
+        with place.open().writer("w", wal=tmp_path / "old", **LATER) as again:
+            assert again.recovered.records == expected
+    assert numbers(place.open().scan()) == [0, 10, 11, 1]
+
+
+@pytest.mark.parametrize("operation", ["write_new", "put_if_absent"])
+def test_a_writer_that_stalls_on_its_way_to_the_commit_is_fenced_too(
+    tmp_path: Path, operation: str
+) -> None:
+    """[O8] [C1] It wakes up with uploaded files and a manifest in its hand, and gets nowhere."""
+    rig = Rig()
+    zombie = rig.table.writer("w", wal=tmp_path / "old", **LATER)
+    with rig.gate(operation) as gate:
+        receipts = [zombie.append(event(0)), zombie.append(events(1, 3))]
+        zombie._buffers.ask_for(zombie._buffers.active)  # noqa: SLF001 - as a receipt does
+        gate.wait()
+        with rig.open().writer("w", wal=tmp_path / "new", **LATER) as other:
+            other.append(event(10)).wait(PATIENCE_S)
+    for receipt in receipts:
+        with pytest.raises(strandline.WriterFenced):
+            receipt.wait(PATIENCE_S)
+    ended(zombie)
+    assert numbers(rig.open().scan()) == [10]
+    assert logged(tmp_path / "old") == [0, 1, 2, 3]
+
+    with rig.open().writer("w", wal=tmp_path / "old", **LATER) as again:
+        assert (again.recovered.records, again.recovered.rows) == (2, 4)
+        again.append(event(20))
+    assert numbers(rig.open().scan()) == [10, 0, 1, 2, 3, 20]
+    with rig.open().writer("w", wal=tmp_path / "old", **LATER) as again:
+        assert again.recovered.records == 0
+    assert numbers(rig.open().scan()) == [10, 0, 1, 2, 3, 20]
+
+
+def test_a_writer_whose_commit_landed_before_it_was_replaced_is_not_repeated(
+    tmp_path: Path,
+) -> None:
+    """[O8] [E2] It never learnt of its success; its log is recovered without doubling."""
+    rig = Rig()
+    zombie = rig.table.writer("w", wal=tmp_path / "old", **LATER)
+    zombie.append(event(0))
+    with rig.gate("never") as gate:
+        landed = type(gate)("put_if_absent")
+        rig.store.after = landed
+        zombie._buffers.ask_for(zombie._buffers.active)  # noqa: SLF001
+        landed.wait()
+        zombie.append(event(1))
+        with rig.open().writer("w", wal=tmp_path / "new", **LATER) as other:
+            other.append(event(10))
+        rig.store.after = lambda *_: None
+        landed.opened.set()
+    with pytest.raises(strandline.WriterFenced):
+        zombie.flush(PATIENCE_S)
+    ended(zombie)
+    with rig.open().writer("w", wal=tmp_path / "old", **LATER) as again:
+        assert again.recovered.records == 1
+    assert numbers(rig.open().scan()) == [0, 10, 1]
+
+
+def test_writers_of_different_ids_do_not_mind_each_other(place: Place, tmp_path: Path) -> None:
+    """[O8] [C1] Their commits race, and all of them land."""
+    place.create()
+    writers = [
+        place.open().writer(f"w{i}", wal=tmp_path / str(i), flush_rows=5, **LATER) for i in range(3)
+    ]
+    for n in range(30):
+        writers[n % 3].append(event(n))
+    for writer in writers:
+        assert writer.close().committed
+    found = numbers(place.open().scan())
+    assert sorted(found) == list(range(30))
+    for i in range(3):
+        assert [n for n in found if n % 3 == i] == list(range(i, 30, 3))
+
+
+def test_an_id_of_numbered_batches_cannot_be_a_writer(tmp_path: Path) -> None:
+    """The two count different things; the message says what to do."""
+    rig = Rig()
+    rig.table.append(events(0, 1), writer_id="w", batch=1)
+    with pytest.raises(strandline.CommitConflict, match="another writer_id"):
+        rig.table.writer("w", wal=tmp_path / "wal")
+    rig.table.writer("v", wal=tmp_path / "wal").close()
