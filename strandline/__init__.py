@@ -14,9 +14,11 @@ if _find_spec("strandline.tableformat") is None:
 from strandline.api import create_table, open_table
 from strandline.maintenance.doctor import DoctorReport, doctor
 from strandline.maintenance.verify import VerifyReport
-from strandline.table import Table, Tail
+from strandline.reading import Tail
+from strandline.table import Table
 from strandline.tableformat.errors import (
     AccessDenied,
+    BeyondTail,
     CommitConflict,
     CommitStateUnknown,
     CommitTimeout,
@@ -53,7 +55,9 @@ from strandline.writers.results import Commit
 
 if _TYPE_CHECKING:
     from strandline.log_handler import LOG_SCHEMA, LogHandler
+    from strandline.readers.follow import Follow
     from strandline.readers.payloads import PayloadRegistry
+    from strandline.readers.reading import Reading
     from strandline.writers.async_writer import AsyncReceipt, AsyncWriter
     from strandline.writers.receipts import Receipt
     from strandline.writers.recovery import Recovered
@@ -68,6 +72,8 @@ _LATER = {
     "PayloadRegistry": "strandline.readers.payloads",
     "AsyncReceipt": "strandline.writers.async_writer",
     "AsyncWriter": "strandline.writers.async_writer",
+    "Follow": "strandline.readers.follow",
+    "Reading": "strandline.readers.reading",
     "Receipt": "strandline.writers.receipts",
     "Recovered": "strandline.writers.recovery",
     "CloseReport": "strandline.writers.stats",
@@ -92,6 +98,7 @@ __all__ = [
     "AccessDenied",
     "AsyncReceipt",
     "AsyncWriter",
+    "BeyondTail",
     "CloseReport",
     "Commit",
     "CommitConflict",
@@ -101,6 +108,7 @@ __all__ = [
     "DamagedLog",
     "DoctorReport",
     "Fenced",
+    "Follow",
     "InvalidFilter",
     "InvalidInput",
     "InvalidRow",
@@ -111,6 +119,7 @@ __all__ = [
     "MissingFile",
     "PayloadRegistry",
     "ReadOnlyTable",
+    "Reading",
     "Receipt",
     "Recovered",
     "SeqMismatch",

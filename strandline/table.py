@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,8 +12,7 @@ from strandline.arguments import check_count, check_text
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
 from strandline.maintenance.verify import verify
-from strandline.readers.planner import plan_scan
-from strandline.readers.scan import Request, Scan
+from strandline.reading import ReadsRows
 from strandline.tableformat import rolling, types
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.actions import (
@@ -32,14 +30,13 @@ from strandline.writers.ingest import to_arrow
 from strandline.writers.results import Commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.catalog.commit import Change, Committed
     from strandline.maintenance.verify import VerifyReport
     from strandline.tableformat.config import Config
-    from strandline.tableformat.expressions import Expression
-    from strandline.tableformat.manifest import CommitRecord, Manifest, Position
+    from strandline.tableformat.manifest import Manifest, Position
     from strandline.writers.async_writer import AsyncWriter
     from strandline.writers.recovery import Recovered
     from strandline.writers.writer import Writer
@@ -47,17 +44,7 @@ if TYPE_CHECKING:
 MAX_PROPERTIES_BYTES: Final = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Where the next row goes."""
-
-    next_seq: int
-    last_ts: int
-    """`_ts` of the newest row in milliseconds; 0 in an empty table."""
-    version: int
-
-
-class Table:
+class Table(ReadsRows):
     """A table at a URL. Live unless opened at a version; safe to share between threads."""
 
     def __init__(self, chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> None:
@@ -124,81 +111,6 @@ class Table:
         with self._lock:
             if snapshot.manifest.version >= self._head.manifest.version:
                 self._head = snapshot
-
-    # --- reading ---
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | Expression | None = None,  # noqa: A002 - the word users expect
-        *,
-        start_seq: int | None = None,
-        end_seq: int | None = None,
-        start_ts: int | None = None,
-        end_ts: int | None = None,
-        limit: int | None = None,
-    ) -> Scan:
-        """Rows in the order of their sequence numbers, from the version that is newest now.
-
-        `columns` may name `_seq`, `_ts` and `_window` too. `filter` is text such as
-        `"country = 'US' AND amount > 10"` or an expression made with `strandline.col`.
-        `start_seq`, `start_ts` (ms) and `end_ts` are inclusive, `end_seq` is exclusive.
-        """
-        request = Request(
-            columns=columns,
-            filter=filter,
-            start_seq=start_seq,
-            end_seq=end_seq,
-            start_ts=start_ts,
-            end_ts=end_ts,
-            limit=limit,
-        )
-        manifest, head = self._latest().manifest, self._head.manifest
-        return Scan(
-            self._chain.storage,
-            manifest,
-            request,
-            # What has expired stays hidden, also when an older version is read.
-            floor_ts=max(manifest.floor_ts, head.floor_ts),
-            trim_seq=max(manifest.trim_seq, head.trim_seq),
-        )
-
-    def tail(self) -> Tail:
-        """The next sequence number and the newest timestamp: one small read."""
-        manifest = self._latest().manifest
-        return Tail(manifest.next_seq, manifest.last_ts, manifest.version)
-
-    def history(self, limit: int | None = None) -> list[CommitRecord]:
-        """Commits, newest first, as far back as versions are kept."""
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
-        snapshot = self._latest()
-        oldest = max(1, self._chain.largest_gc_marker())
-        records: list[CommitRecord] = []
-        while True:
-            records += [r for r in snapshot.manifest.history if r.version >= oldest]
-            if not records or records[-1].version <= oldest:
-                break
-            if limit is not None and len(records) >= limit:
-                break
-            snapshot = self._chain.at_version(records[-1].version - 1, self._head)
-        return records[:limit]
-
-    def files(self) -> pa.Table:
-        """Every data file of the version, one row each, in the order of sequence numbers."""
-        manifest = self._latest().manifest
-        segments = plan_scan(self._chain.storage, manifest, None).segments
-        names = ("path", "row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts")
-        rows: dict[str, list[Any]] = {name: [getattr(s, name) for s in segments] for name in names}
-        rows["window_start"] = [s.window.start_ms for s in segments]
-        rows["window_ms"] = [s.window.duration_ms for s in segments]
-        rows["shard"] = [s.shard for s in segments]
-        rows["schema_version"] = [s.schema_id for s in segments]
-        rows["created_at"] = [s.created_at for s in segments]
-        kinds = {"path": pa.string(), "shard": pa.int32(), "schema_version": pa.int32()}
-        return pa.table(
-            {name: pa.array(values, kinds.get(name, pa.int64())) for name, values in rows.items()}
-        )
 
     # --- writing ---
 

@@ -97,6 +97,20 @@ class LateRows(InvalidInput):
         )
 
 
+class BeyondTail(InvalidInput):
+    """A read was to begin behind the last row."""
+
+    def __init__(self, seq: int, tail_seq: int) -> None:
+        super().__init__(seq, tail_seq)
+        self.seq, self.tail_seq = seq, tail_seq
+
+    def __str__(self) -> str:
+        return (
+            f"there is no row {self.seq}: the next row to be appended gets number {self.tail_seq}. "
+            "Nothing was read. Read from there, or follow the table."
+        )
+
+
 # --- where the table is ----------------------------------------------------------------------
 
 

@@ -1,0 +1,247 @@
+"""The reading half of a table: what users ask of its rows and its past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.readers.planner import plan_scan
+from strandline.readers.scan import Request, Scan
+from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.expressions import In
+from strandline.tableformat.windows import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from strandline.catalog.chain import Chain, Snapshot
+    from strandline.readers.follow import Follow
+    from strandline.readers.reading import Reading
+    from strandline.tableformat.expressions import Expression
+    from strandline.tableformat.manifest import CommitRecord, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where the next row goes."""
+
+    next_seq: int
+    last_ts: int
+    """`_ts` of the newest row in milliseconds; 0 in an empty table."""
+    version: int
+
+
+class ReadsRows:
+    """Everything that changes nothing."""
+
+    _chain: Chain
+    _head: Snapshot
+
+    def _latest(self) -> Snapshot:
+        """The version to read: the newest one, unless this handle is pinned."""
+        raise NotImplementedError
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | Expression | None = None,  # noqa: A002 - the word users expect
+        *,
+        start_seq: int | None = None,
+        end_seq: int | None = None,
+        start_ts: int | None = None,
+        end_ts: int | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Rows in the order of their sequence numbers, from the version that is newest now.
+
+        `columns` may name `_seq`, `_ts` and `_window` too. `filter` is text such as
+        `"country = 'US' AND amount > 10"` or an expression made with `strandline.col`.
+        `start_seq`, `start_ts` (ms) and `end_ts` are inclusive, `end_seq` is exclusive.
+        """
+        request = Request(
+            columns=columns,
+            filter=filter,
+            start_seq=start_seq,
+            end_seq=end_seq,
+            start_ts=start_ts,
+            end_ts=end_ts,
+            limit=limit,
+        )
+        return self._scan(self._latest().manifest, request)
+
+    def _scan(self, manifest: Manifest, request: Request) -> Scan:
+        head = self._head.manifest
+        return Scan(
+            self._chain.storage,
+            manifest,
+            request,
+            # What has expired stays hidden, also when an older version is read.
+            floor_ts=max(manifest.floor_ts, head.floor_ts),
+            trim_seq=max(manifest.trim_seq, head.trim_seq),
+        )
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | Expression | None = None,  # noqa: A002 - the word users expect
+        *,
+        from_seq: int | None = None,
+        from_ts: int | None = None,
+        tail_offset: int | None = None,
+        count: int | None = None,
+        bytes: int | None = None,  # noqa: A002
+        until_ts: int | None = None,
+    ) -> Reading:
+        """Read a piece of the stream, and learn where the next one begins.
+
+        Starts at `from_seq`, or at the first row at or after `from_ts` (ms), or `tail_offset` rows
+        before the tail; ends after `count` rows or about `bytes` bytes, before the first row at or
+        after `until_ts`, or at the tail. A start behind the tail is `BeyondTail`, which says where
+        the tail is.
+        """
+        from strandline.readers import reading  # noqa: PLC0415 - kernels that planning does without
+
+        limits = reading.ReadLimits(count=count, bytes=bytes, until_ts=until_ts)
+        manifest = self._latest().manifest
+        trim_seq = max(manifest.trim_seq, self._head.manifest.trim_seq)
+        snapshot = reading.Snapshot(
+            lambda request: self._scan(manifest, request), trim_seq, manifest.next_seq
+        )
+        start = snapshot.start(seq=from_seq, ts=from_ts, tail_offset=tail_offset)
+        return snapshot.read(start, limits, columns=columns, filter=filter)
+
+    def follow(
+        self,
+        from_seq: int | None = None,
+        columns: Sequence[str] | None = None,
+        filter: str | Expression | None = None,  # noqa: A002 - the word users expect
+        *,
+        poll: str | timedelta = "1s",
+    ) -> Follow:
+        """Arrow batches of rows as they are committed, from `from_seq` on (by default: new ones).
+
+        Endless; `stop()`, or leaving a `with` block, ends it. Looks for rows every `poll`.
+        """
+        from strandline.readers.follow import Follow  # noqa: PLC0415
+
+        poll_s = parse_duration(poll, "poll") / 1000
+        Request(columns=columns, filter=filter, start_seq=from_seq)
+        start = self.tail().next_seq if from_seq is None else from_seq
+
+        def scan_between(start_seq: int, end_seq: int) -> Scan:
+            manifest = self._latest().manifest
+            names = manifest.schema.arrow.names if columns is None else columns
+            request = Request(
+                # The place is kept by the last column, whatever the caller asked for.
+                columns=[*names, "_seq"],
+                filter=filter,
+                start_seq=start_seq,
+                end_seq=end_seq,
+            )
+            return self._scan(manifest, request)
+
+        return Follow(lambda: self.tail().next_seq, scan_between, start_seq=start, poll_s=poll_s)
+
+    def by_key(
+        self,
+        keys: Sequence[Any] | None = None,
+        by: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        start_ts: int | None = None,
+        end_ts: int | None = None,
+        limit: int = 0,
+        latest: bool = False,
+    ) -> pa.Table:
+        """Rows of some keys, or of all, by key and then by time; one pass whatever their number.
+
+        `by`: the key's column, by default the one the table is sharded by. Both times (ms) are
+        inclusive. `limit`: rows per key, the earliest or, with `latest`, the newest; 0 is all.
+        """
+        from strandline.readers.by_key import ordered_by_key  # noqa: PLC0415
+
+        if type(limit) is not int or limit < 0:
+            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        manifest = self._latest().manifest
+        key = self._key_column(manifest, by)
+        wanted = None
+        if keys is not None:
+            if isinstance(keys, (str, bytes)):
+                raise InvalidInput("keys is a list of values, not one value")
+            wanted = In(key, tuple(keys))
+        names = list(manifest.schema.arrow.names if columns is None else columns)
+        request = Request(
+            columns=list(dict.fromkeys([*names, key, "_ts", "_seq"])),
+            filter=wanted,
+            start_ts=start_ts,
+            end_ts=end_ts,
+        )
+        rows = ordered_by_key(self._scan(manifest, request), key, limit=limit, latest=latest)
+        return rows.select(names)
+
+    def _key_column(self, manifest: Manifest, by: str | None) -> str:
+        if by is not None:
+            return manifest.schema.column(by).name
+        if manifest.config.shard_by is None:
+            raise InvalidInput("say by which column: by='name'; this table has no shard_by")
+        return manifest.schema.by_id[manifest.config.shard_by].name
+
+    def changes(
+        self,
+        since_version: int,
+        columns: Sequence[str] | None = None,
+        filter: str | Expression | None = None,  # noqa: A002 - the word users expect
+    ) -> Scan:
+        """Rows that were appended after a version, up to the one this handle reads."""
+        if type(since_version) is not int or since_version < 1:
+            raise InvalidInput(
+                f"since_version must be an integer of 1 or more, not {since_version!r}"
+            )
+        manifest = self._latest().manifest
+        before = self._chain.at_version(since_version, self._head).manifest
+        if before.version > manifest.version:
+            raise InvalidInput(
+                f"version {since_version} is newer than version {manifest.version}, which is read"
+            )
+        request = Request(columns=columns, filter=filter, start_seq=before.next_seq)
+        return self._scan(manifest, request)
+
+    def tail(self) -> Tail:
+        """The next sequence number and the newest timestamp: one small read."""
+        manifest = self._latest().manifest
+        return Tail(manifest.next_seq, manifest.last_ts, manifest.version)
+
+    def history(self, limit: int | None = None) -> list[CommitRecord]:
+        """Commits, newest first, as far back as versions are kept."""
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        snapshot = self._latest()
+        oldest = max(1, self._chain.largest_gc_marker())
+        records: list[CommitRecord] = []
+        while True:
+            records += [r for r in snapshot.manifest.history if r.version >= oldest]
+            if not records or records[-1].version <= oldest:
+                break
+            if limit is not None and len(records) >= limit:
+                break
+            snapshot = self._chain.at_version(records[-1].version - 1, self._head)
+        return records[:limit]
+
+    def files(self) -> pa.Table:
+        """Every data file of the version, one row each, in the order of sequence numbers."""
+        manifest = self._latest().manifest
+        segments = plan_scan(self._chain.storage, manifest, None).segments
+        names = ("path", "row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts")
+        rows: dict[str, list[Any]] = {name: [getattr(s, name) for s in segments] for name in names}
+        rows["window_start"] = [s.window.start_ms for s in segments]
+        rows["window_ms"] = [s.window.duration_ms for s in segments]
+        rows["shard"] = [s.shard for s in segments]
+        rows["schema_version"] = [s.schema_id for s in segments]
+        rows["created_at"] = [s.created_at for s in segments]
+        kinds = {"path": pa.string(), "shard": pa.int32(), "schema_version": pa.int32()}
+        return pa.table(
+            {name: pa.array(values, kinds.get(name, pa.int64())) for name, values in rows.items()}
+        )
