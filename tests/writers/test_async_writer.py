@@ -176,6 +176,9 @@ def test_full_memory_makes_tasks_wait_and_then_go_on() -> None:
                 await writer.append(_row(1000), timeout=0)
             assert sum(task.done() for task in tasks) < 50
             assert writer.stats().bytes_pending < 10_000
+            for _ in range(100):
+                await asyncio.to_thread(int)
+            assert writer.stats().blocked < 10, "waiting is not trying again and again"
             gate.open.set()
             await asyncio.gather(*tasks)
 
@@ -265,8 +268,9 @@ def test_a_store_that_is_down_at_the_end_fails_the_waiting_tasks(tmp_path: Path)
             waiting = asyncio.create_task(_commit_of(await writer.append(_row(7))))
             await asyncio.to_thread(gate.asked.wait)
             report = await writer.close(timeout=0)
-            with pytest.raises(strandline.StrandlineError):
+            with pytest.raises(strandline.WriterClosed):
                 await waiting
+            await asyncio.to_thread(writer.writer._flusher.thread.join)  # noqa: SLF001 - the lock
             return report
 
     report = _run(main())
