@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from strandline import api
 from strandline.catalog.runtime import REAL
 from strandline.tableformat.errors import StorageFailed
 from strandline.tableformat.storage import open_storage
+from strandline.writers import flusher
 from strandline.writers.log import SUFFIX, read_log
+from strandline.writers.wal_files import FileLog
 from tests.stores import WatchedStorage
 from tests.tables import SCHEMA, START_MS, memory_url
 
@@ -138,3 +144,50 @@ def in_threads(*jobs: Any) -> None:
         assert not thread.is_alive()
     if errors:
         raise errors[0]
+
+
+# --- writers without a thread, which a test moves step by step and can end at any moment ---------
+
+
+class IdleThread:
+    """Stands where the flusher's thread would; the test calls `step` itself."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def start(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+    def is_alive(self) -> bool:
+        return False
+
+
+@contextmanager
+def without_threads() -> Iterator[None]:
+    """Open writers whose flusher waits to be moved."""
+    idle = SimpleNamespace(Thread=IdleThread, Event=threading.Event)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flusher, "threading", idle)
+        yield
+
+
+def flush_once(writer: Writer) -> None:
+    """Commit the oldest rows that wait, here and now."""
+    writer._buffers.ask_for(writer._buffers.active)  # noqa: SLF001 - as a receipt does
+    writer._flusher.step()  # noqa: SLF001 - what the thread would do
+
+
+def close_now(writer: Writer) -> None:
+    """Close a writer that has no thread."""
+    with writer._buffers.changed:  # noqa: SLF001
+        writer._buffers.closing = True  # noqa: SLF001
+    writer._flusher._run()  # noqa: SLF001
+
+
+def crash(writer: Writer) -> None:
+    """End a writer as the end of its process would: nothing is written, the lock is free."""
+    log = writer._log  # noqa: SLF001
+    if isinstance(log, FileLog):
+        with suppress(OSError):
+            os.close(log._fd)  # noqa: SLF001
+        log._folder.release()  # noqa: SLF001
