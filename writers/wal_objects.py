@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -37,6 +38,8 @@ LINGER_S: Final = 1.0
 """Records that nobody waits for (`ack="buffered"`) are stored this soon."""
 GIVE_UP_S: Final = 30.0
 """How long a store may refuse one object before those who wait for it are told."""
+READ_AHEAD: Final = 16
+"""Objects that recovery reads at the same time."""
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 5.0
 _HOPELESS: Final = (AccessDenied, ObjectMissing)
@@ -51,14 +54,25 @@ class ObjectFolder:
     def __init__(self, storage: Storage, give_up_s: float = GIVE_UP_S) -> None:
         self.storage, self._give_up_s = storage, give_up_s
         self.where = storage.url
+        self._names: list[str] = []
+        self._ahead: dict[str, bytes] = {}
 
     def names(self) -> list[str]:
         """The log's objects, in order."""
         found = self._patiently(lambda: self.storage.list(""))
-        return [name for name in found if name.endswith(SUFFIX)]
+        self._names = [name for name in found if name.endswith(SUFFIX)]
+        return list(self._names)
 
     def read(self, name: str) -> bytes:
-        """One object."""
+        """One object. The following ones are fetched with it: a log is many small objects."""
+        if name not in self._ahead:
+            at = self._names.index(name)
+            wanted = self._names[at : at + READ_AHEAD]
+            with ThreadPoolExecutor(len(wanted), "strandline-recover") as pool:
+                self._ahead = dict(zip(wanted, pool.map(self._fetch, wanted), strict=True))
+        return self._ahead.pop(name)
+
+    def _fetch(self, name: str) -> bytes:
         return self._patiently(lambda: self.storage.read(name))
 
     def remove(self, names: list[str]) -> None:

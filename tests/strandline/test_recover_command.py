@@ -25,8 +25,12 @@ def table(tmp_path: Path) -> strandline.Table:
 
 def _crash(writer: strandline.Writer) -> None:
     """Leave a writer as a crash would: nothing more is committed, its log stays."""
-    writer._buffers.stop(strandline.StrandlineError("a crash"))  # noqa: SLF001 - no public way
-    writer._flusher.thread.join()  # noqa: SLF001
+
+    def crash(*_: Any) -> None:
+        raise strandline.StrandlineError("a crash")
+
+    writer._committer.commit = crash  # type: ignore[assignment]  # noqa: SLF001 - no public way
+    writer.close()
 
 
 def _left_behind(table: strandline.Table, wal: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -292,8 +293,12 @@ def _log_of(place: Place) -> dict[str, Any]:
 
 def _abandon(writer: strandline.Writer) -> None:
     """Leave a writer as a crash would: nothing more is committed, its log stays."""
-    writer._buffers.stop(strandline.StrandlineError("a crash"))  # noqa: SLF001 - no public way
-    writer._flusher.thread.join()  # noqa: SLF001
+
+    def crash(*_: Any) -> None:
+        raise strandline.StrandlineError("a crash")
+
+    writer._committer.commit = crash  # type: ignore[assignment]  # noqa: SLF001 - no public way
+    writer.close()
 
 
 def test_rows_acknowledged_by_an_object_log_are_recovered_once(
@@ -336,6 +341,41 @@ def test_a_second_process_takes_over_and_the_first_loses_nothing(
         pass
 
     assert sorted(numbers_in(place.open())) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_was_acknowledged_is_there_once_whatever_the_store_does(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[E15] [E2] Four threads, a store that refuses or loses replies at random, then a crash."""
+    chance = random.Random(seed)
+    store = WatchedStorage(open_storage(memory_url()))
+    monkeypatch.setattr(log_places, "open_storage", lambda *_: store)
+    monkeypatch.setattr(wal_objects, "FIRST_PAUSE_S", 0.001)
+    place = Place(memory_url())
+    writer = place.create().writer("p", wal="memory://elsewhere", flush_rows=20, flush_age="1h")
+    acknowledged: list[int] = []
+
+    def fail(*_: str) -> None:
+        if chance.random() < 0.2:
+            raise chance.choice([StoreBusy("slow down"), OutcomeUnclear("no reply")])
+
+    def produce(first: int) -> None:
+        for row in _rows(first, 25):
+            writer.append(row)
+            acknowledged.append(row["n"])
+
+    store.before = store.after = fail
+    threads = [threading.Thread(target=produce, args=(100 * t,)) for t in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _abandon(writer)
+    place.open().writer("p", wal="memory://elsewhere").close()
+
+    assert len(acknowledged) == 100
+    assert sorted(numbers_in(place.open())) == sorted(acknowledged)
 
 
 @pytest.mark.s3
