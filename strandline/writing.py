@@ -67,7 +67,8 @@ def recover_log(
     check_text("fence", fence, MAX_FENCE_BYTES)
     check_count("committed_up_to", committed_up_to)
     place = TablePlace(table)
-    probe_once_per_process(place.chain.storage)
+    if not dry_run:
+        probe_once_per_process(place.chain.storage)
     table.refresh()
     source = find_place(log_options(wal), table.uuid, name)
     if source is None:
