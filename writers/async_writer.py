@@ -170,7 +170,8 @@ class AsyncWriter:
             entry.expired = True
             if not entry.in_hand:
                 _resolve(entry.taken, error=_busy())
-        return await entry.taken
+        taken: _Taken = await entry.taken
+        return taken
 
     async def _take_all(self) -> None:
         try:
