@@ -53,7 +53,10 @@ class Buffers:
         """How often an append had to wait for memory."""
         self.flush_rows = options.flush_rows
         """May be raised while the table cannot keep up: fewer, larger commits."""
-        self._most_bytes, self._most_records = options.most_bytes, options.most_records
+        # What fills the memory alone is full, however large commits have become: nobody else
+        # could make room for those who wait.
+        self._most_bytes = min(options.most_bytes, options.memory_bytes)
+        self._most_records = options.most_records
         if log is not None:
             log.begin(header)
 
