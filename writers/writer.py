@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("strandline.writer")
 MOST_RECORD_BYTES: Final = 2**30
+_LAST_WAIT_S: Final = 0.5
 
 
 class Writer:
@@ -313,6 +314,8 @@ class Writer:
                 self._buffers.changed.notify_all()
             self._flusher.thread.join(self._options.close_timeout_s if timeout is None else timeout)
             self._flusher.abandoned.set()
+            # A flusher that only waited to try again lets go of the log at once.
+            self._flusher.thread.join(_LAST_WAIT_S)
             self._closed = self._report()
             if not self._closed.committed:
                 LOG.warning("writer %r was closed: %s", self.writer_id, self._closed)
