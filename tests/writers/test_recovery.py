@@ -324,7 +324,7 @@ def test_whoever_knows_what_arrived_can_say_so(folder: Path) -> None:
 def test_recovery_can_be_interrupted_anywhere_and_begun_again(
     folder: Path, operation: str, when: str, *, taken_over: bool
 ) -> None:
-    """[E15] [E2] At the first upload or commit, at the second, and so on, until it comes through."""
+    """[E15] [E2] At the first upload or commit, the second, and so on, until it comes through."""
     rig = Rig()
     writer = open_writer(rig, folder, flush_records=1, passive_memtables=9)
     for n in range(7):
