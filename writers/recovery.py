@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from strandline.catalog import documents
 from strandline.tableformat.errors import (
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from strandline.tableformat.manifest import Position
     from strandline.writers.committing import Place
+
+MOST_BYTES_AT_ONCE: Final = 64 * 2**20
+"""A commit of replayed rows is closed once it is this large."""
 
 
 class LogSource(Protocol):
@@ -161,16 +164,24 @@ class _Log:
         return committed_up_to, True
 
     def _memtables(self, committed: int, shift: int) -> Iterator[Memtable]:
+        """What is left, in commits of some size: a log may be thousands of small objects."""
+        memtable: Memtable | None = None
         for file in self.files:
             left = [record for record in file.records if record.number > committed]
-            if not left:
-                continue
-            memtable = Memtable(file.header.schema, left[0].number - shift)
+            if memtable is not None and (
+                memtable.schema != file.header.schema or memtable.bytes >= MOST_BYTES_AT_ONCE
+            ):
+                yield memtable
+                memtable = None
+            if left and memtable is None:
+                memtable = Memtable(file.header.schema, left[0].number - shift)
             for record in left:
+                assert memtable is not None
                 try:
                     memtable.add_table(record.rows(file.header.schema), record.arrived_ms)
                 except DamagedLog as error:
                     raise DamagedLog(f"{file.name}: {error}") from None
+        if memtable is not None:
             yield memtable
 
     def _commit(

@@ -77,7 +77,8 @@ class ObjectFolder:
 
     def remove(self, names: list[str]) -> None:
         """Remove objects whose records are in the table, in any order: all or some."""
-        self._patiently(lambda: self.storage.delete(names))
+        if names:
+            self._patiently(lambda: self.storage.delete(names))
 
     def release(self) -> None:
         """Nothing is held: the manifest keeps two processes apart."""
@@ -201,28 +202,34 @@ class ObjectLog:
     # --- the uploading thread ---
 
     def _run(self) -> None:
-        while (group := self._next_group()) is not None:
-            data = group.header.encode() + bytes(group.frames)
-            wanted = self._wanted
-            error = self._store(group.name, data)
-            with self._turn:
-                self._uploading = None
-                if error is None:
-                    self._stored = group.last_record
-                    self._bytes += len(group.frames)
-                    self._syncs += 1
-                    if self._groups and self._groups[0] is group:
-                        self._groups.popleft()
-                else:
-                    # All who waited when the try began are told; later ones have it tried again.
-                    self._error, self._failed_until = error, max(wanted, group.last_record)
-                    group.tried_at = time.monotonic()
-                self._turn.notify_all()
-                if error is not None and self._closing:
-                    break
+        while self.step():
+            pass
         with self._turn:
             self._ended = True
             self._turn.notify_all()
+
+    def step(self) -> bool:
+        """Store the next object, waiting for one; False when there is nothing more to do."""
+        group = self._next_group()
+        if group is None:
+            return False
+        data = group.header.encode() + bytes(group.frames)
+        wanted = self._wanted
+        error = self._store(group.name, data)
+        with self._turn:
+            self._uploading = None
+            if error is None:
+                self._stored = group.last_record
+                self._bytes += len(group.frames)
+                self._syncs += 1
+                if self._groups and self._groups[0] is group:
+                    self._groups.popleft()
+            else:
+                # All who waited when the try began are told; later ones have it tried again.
+                self._error, self._failed_until = error, max(wanted, group.last_record)
+                group.tried_at = time.monotonic()
+            self._turn.notify_all()
+            return error is None or not self._closing
 
     def _next_group(self) -> _Group | None:
         """The group to be stored next, once it is time; None when the log is closed."""

@@ -8,6 +8,7 @@ from strandline import api
 from strandline.tableformat.errors import CommitStateUnknown, StrandlineError
 from tests.faults.kinds import SimulatedCrash
 from tests.faults.ledger import SCHEMA, Batch, Told
+from tests.faults.producing import Producer
 
 if TYPE_CHECKING:
     from strandline.table import Table
@@ -68,6 +69,10 @@ class Client:
             ledger.note(batch, Told.REFUSED)
         else:
             ledger.note(batch, Told.DONE, commit)
+
+    def producer(self, folder: str = "ours") -> Producer:
+        """Something that writes through a log of its own."""
+        return Producer(self._world, self.table, self._storage, folder)
 
     def add_column(self, name: str) -> None:
         try:

@@ -71,6 +71,8 @@ class Ledger:
     batches: dict[int, Batch] = field(default_factory=dict)
     told: dict[int, Told] = field(default_factory=dict)
     commits: dict[int, Commit] = field(default_factory=dict)
+    orders: dict[str, list[int]] = field(default_factory=dict)
+    """By producer: its batches in the order in which its writer was given them."""
     columns: set[str] = field(default_factory=set)
     """Columns whose change of schema was acknowledged."""
     uuids: set[str] = field(default_factory=set)
@@ -109,6 +111,9 @@ class Ledger:
         _promise(found.keys() <= self.batches.keys(), "the table holds rows nobody appended")
         for number, batch in self.batches.items():
             self._check_batch(batch, self.told[number], found.get(number, []))
+        for producer, numbers in self.orders.items():
+            firsts = [found[number][0]["_seq"] for number in numbers if number in found]
+            _promise(firsts == sorted(firsts), f"batches of {producer} changed places: {firsts}")
         if clamped:
             times = [row["_ts"] for row in rows]
             _promise(times == sorted(times), f"_ts goes back in a clamped table: {times}")

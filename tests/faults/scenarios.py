@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -275,6 +276,66 @@ READ = Scenario(
     thresholds=SMALL,
 )
 
+
+# --- writers with a log ---
+
+_FLUSHED = (Batch(2), Batch(3, rows=1)), (Batch(4, rows=1), Batch(5))
+_LEFT = (Batch(10), Batch(11, rows=1)), (Batch(12, rows=1), Batch(13), Batch(14))
+
+
+def _flush(world: World, client: Client) -> None:
+    """Take and flush rows, and close: every operation of a writer's life."""
+    del world
+    with suppress(StrandlineError):
+        client.producer().produce(*_FLUSHED)
+
+
+def _recover(world: World, client: Client) -> None:
+    """The next writer of the same id finds the log, commits what is left, and goes on."""
+    del world
+    with suppress(StrandlineError):
+        client.producer().produce((Batch(20),))
+
+
+def _recovered(world: World, client: Client) -> None:
+    """A healthy process opens a writer on every log: all that was acknowledged is in the table."""
+    del world
+    for folder in ("other", "ours"):
+        client.producer(folder).produce(())
+
+
+def _crashed(world: World, client: Client) -> None:
+    """A table whose writer ended with some rows committed and some only in its log."""
+    _table()(world, client)
+    client.producer().leave_behind(*_LEFT)
+
+
+def _take_over(world: World, client: Client) -> None:
+    """Another process claims the same writer id, commits, and leaves rows in its own log."""
+    del world
+    client.producer("other").leave_behind((Batch(100),), (Batch(101, rows=1),))
+
+
+FLUSH = Scenario("flush", _flush, prepare=_table(), before=_open, after_restart=_recovered)
+RECOVER = Scenario("recover", _recover, prepare=_crashed, before=_open, after_restart=_recovered)
+TAKEN_OVER = Scenario(
+    "taken_over",
+    _flush,
+    prepare=_table(),
+    before=_open,
+    other=_take_over,
+    after_restart=_recovered,
+)
+RECOVERED_TWICE = Scenario(
+    "recovered_twice",
+    _recover,
+    prepare=_crashed,
+    before=_open,
+    # Two processes find the same log in a store, or a second one starts with an empty disk.
+    other=_take_over,
+    after_restart=_recovered,
+)
+
 SCENARIOS = (
     CREATE,
     CREATE_TWICE,
@@ -290,4 +351,8 @@ SCENARIOS = (
     CONCURRENT_ROLL,
     ZOMBIE,
     READ,
+    FLUSH,
+    RECOVER,
+    TAKEN_OVER,
+    RECOVERED_TWICE,
 )

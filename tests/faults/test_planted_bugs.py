@@ -17,6 +17,10 @@ from strandline.tableformat.segments import WindowEntry
 from strandline.tableformat.storage import Put
 from strandline.tableformat.stores import local
 from strandline.tableformat.stores.memory import MemoryStorage
+from strandline.writers import recovery
+from strandline.writers.flusher import Flusher
+from strandline.writers.wal_files import FileLog
+from strandline.writers.writer import Writer
 from tests.faults.disk import CRASH, ERROR, TEAR, Unsynced
 from tests.faults.disk_harness import DiskCase, every_disk_case, prepare_disk, run_disk_case
 from tests.faults.harness import Case, every_case, prepare, run_case
@@ -26,7 +30,9 @@ from tests.faults.scenarios import (
     CLAMP,
     CONCURRENT,
     CONCURRENT_ROLL,
+    FLUSH,
     KEYED,
+    RECOVER,
     ROLL,
     SCENARIOS,
     WIDE,
@@ -69,7 +75,7 @@ def prepared() -> None:
     """Tables that scenarios begin with are made before a bug is planted."""
     for scenario in SCENARIOS:
         prepare(scenario, 0)
-    for scenario in (APPEND, WIDE, ROLL):
+    for scenario in (APPEND, WIDE, ROLL, FLUSH):
         for seed in (0, 1):
             prepare_disk(scenario, seed)
 
@@ -187,6 +193,57 @@ def test_rolling_what_another_has_rolled_is_found(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(moves, "roll", roll)
     assert "rows of" in found(CONCURRENT_ROLL)
+
+
+# --- writers with a log ---
+
+
+def test_pruning_the_log_before_the_commit_is_found(monkeypatch: Patch) -> None:
+    """[E1] Rows stay in the log until they are certainly in the table."""
+    right = Flusher._flush  # noqa: SLF001 - a bug is planted here
+
+    def flush(self: Any, memtable: Any) -> bool:
+        self._prune(memtable.last_record)
+        return right(self, memtable)
+
+    monkeypatch.setattr(Flusher, "_flush", flush)
+    assert "(done) is lost" in found(FLUSH)
+
+
+def test_forgetting_what_was_committed_before_a_crash_is_found(monkeypatch: Patch) -> None:
+    """[E15] Replay begins behind the writer's position."""
+
+    def commit_all(self: Any, stored: Any, *_: Any) -> tuple[int, bool]:
+        del stored
+        return self.files[0].header.first_record - 1, True
+
+    monkeypatch.setattr(recovery._Log, "_committed", commit_all)  # noqa: SLF001
+    assert "holds" in found(FLUSH)
+
+
+def test_removing_a_log_that_was_not_replayed_is_found(monkeypatch: Patch) -> None:
+    """[E1] A log is removed behind its last record's commit."""
+    monkeypatch.setattr(recovery._Log, "replay", lambda *_, **__: recovery.Recovered())  # noqa: SLF001
+    assert "(done) is lost" in found(RECOVER)
+
+
+def test_acknowledging_before_the_sync_of_the_log_is_found(monkeypatch: Patch) -> None:
+    """[E1] With fsync, an acknowledgement survives a power cut."""
+    monkeypatch.setattr(Writer, "_keep_promise", lambda *_: None)
+    assert "(done) is lost" in found_on_disk(FLUSH)
+
+
+def test_not_syncing_the_name_of_a_log_file_is_found(monkeypatch: Patch) -> None:
+    """[E1] A file whose name was not synced is not there after a power cut."""
+    right = FileLog._open_file  # noqa: SLF001
+
+    def open_file(self: Any, header: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self._disk, "fsync_dir", lambda _: None)
+            right(self, header)
+
+    monkeypatch.setattr(FileLog, "_open_file", open_file)
+    assert "(done) is lost" in found_on_disk(FLUSH)
 
 
 # --- on a disk ---

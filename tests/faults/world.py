@@ -74,8 +74,8 @@ class World:
 class InlineExecutor:
     """A thread pool without threads: operations come in one order, so a seed gives one trace."""
 
-    def __init__(self, threads: int = 1) -> None:
-        del threads
+    def __init__(self, threads: int = 1, name: str = "", *, thread_name_prefix: str = "") -> None:
+        del threads, name, thread_name_prefix
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +85,8 @@ class InlineExecutor:
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
         return run_now(call, *args)
+
+    def shutdown(self, **_: bool) -> None: ...
 
     def map(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         return iter([call(item) for item in items])

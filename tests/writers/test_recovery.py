@@ -10,6 +10,7 @@ import pytest
 
 import strandline
 from strandline.tableformat.errors import DamagedLog, LogFailed, WriterPositionLost
+from strandline.writers import recovery
 from strandline.writers.recovery import Recovered, recover
 from strandline.writers.wal_files import LogFolder, PrivateDisk
 from strandline.writing import TablePlace
@@ -315,6 +316,25 @@ def test_whoever_knows_what_arrived_can_say_so(folder: Path) -> None:
     assert numbers(rig.open().scan()) == [0, 1, 3]
 
 
+def test_a_log_of_many_small_files_is_replayed_in_few_commits(folder: Path) -> None:
+    """[E2] A log in a store is one object per sync; one commit for each would take minutes."""
+    rig = Rig()
+    writer = open_writer(rig, folder, flush_records=1, passive_memtables=99)
+    for n in range(20):
+        writer.append(event(n))
+    crash(writer)
+    assert len(log_names(folder)) > 20
+    version = rig.open().version
+
+    place = LogFolder(str(folder))
+    done = recover(TablePlace(rig.table.refresh()), "w", place)
+    place.release()
+
+    assert done == Recovered(records=20, rows=20)
+    assert rig.open().version == version + 1
+    assert numbers(rig.open().scan()) == list(range(20))
+
+
 # --- a recovery that is interrupted itself ------------------------------------------------------
 
 
@@ -322,9 +342,10 @@ def test_whoever_knows_what_arrived_can_say_so(folder: Path) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("operation", ["write_new", "put_if_absent"])
 def test_recovery_can_be_interrupted_anywhere_and_begun_again(
-    folder: Path, operation: str, when: str, *, taken_over: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, operation: str, when: str, *, taken_over: bool
 ) -> None:
     """[E15] [E2] At the first upload or commit, the second, and so on, until it comes through."""
+    monkeypatch.setattr(recovery, "MOST_BYTES_AT_ONCE", 1)
     rig = Rig()
     writer = open_writer(rig, folder, flush_records=1, passive_memtables=9)
     for n in range(7):
