@@ -93,6 +93,8 @@ class ClaimWriter:
 
     writer_id: str
     incarnation: str
+    committed: int = 0
+    """The newest record of this log that is in the table, under whatever id it came there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +359,7 @@ def _position(key: BatchKey, version: int, first_seq: int, rows: int, at: int) -
 def _claim(
     draft: Manifest, action: ClaimWriter, committed_at: int, cold: Mapping[str, Position]
 ) -> Manifest:
-    """The position of a new log at its beginning, or that of the same log as it is.
+    """The position of a log that begins to write, or that of the same log as it is.
 
     The logs it replaces are remembered with their last committed record: who finds one on a disk
     later can tell which of its records are in the table.
@@ -369,7 +371,7 @@ def _claim(
         replaced = () if stored is None else _replaced(stored, action.incarnation)
         stored = replace(
             _position(
-                WalKey(action.writer_id, action.incarnation, 1, 0),
+                WalKey(action.writer_id, action.incarnation, 1, action.committed),
                 draft.version,
                 draft.next_seq,
                 rows=0,

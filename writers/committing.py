@@ -151,9 +151,12 @@ class Committer:
         """By first record: a run that is prepared again is not late against itself."""
         self.late_rows = self.jitter_rows = self.dropped_rows = 0
 
-    def claim(self) -> None:
-        """Make this incarnation the only one that can commit under the writer id."""
-        change = MetadataChange((ClaimWriter(self.writer_id, self.incarnation),))
+    def claim(self, committed: int = 0) -> None:
+        """Make this incarnation the only one that can commit under the writer id.
+
+        `committed`: its newest record that is in the table, though not under this id.
+        """
+        change = MetadataChange((ClaimWriter(self.writer_id, self.incarnation, committed),))
         self.place.see(
             commit(self.place.chain, self.place.head, change, operation="claim").snapshot
         )

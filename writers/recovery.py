@@ -113,47 +113,46 @@ class _Log:
 
     def known(self) -> int:
         """The newest record that is certainly in the table; 0 if the table does not know."""
-        stored = self._stored(self.writer_id)
-        if stored is None:
-            return 0
-        if stored.incarnation == self.incarnation:
-            return stored.number
-        return dict(stored.previous).get(self.incarnation, 0)
+        committed, _ = self._position()
+        return committed or 0
 
     def replay(self, fence: str | None, committed_up_to: int | None, *, dry_run: bool) -> Recovered:
         first = self.files[0].header.first_record
         last = self.files[-1].header.first_record + len(self.files[-1].records) - 1
-        stored = self._stored(self.writer_id)
-        committed, taken_over = self._committed(stored, committed_up_to, first, last)
+        committed, writer_id = self._position()
+        if committed is None:
+            committed = self._answered(committed_up_to, first, last)
         if first > committed + 1:
             raise WriterPositionConflict(self.writer_id, committed, first, last)
         left = max(0, last - committed)
         already = last - first + 1 - left
         if not left or dry_run:
-            rows = sum(m.rows for m in self._memtables(committed, 0)) if left else 0
+            rows = sum(m.rows for m in self._memtables(committed)) if left else 0
             return Recovered(left, rows, already)
-        if not taken_over:
-            return self._commit(self.writer_id, fence, committed, already, shift=0)
-        # Another incarnation holds the position now. Our records go in under an id of their own,
-        # which counts from 1, so that the one that took over is not disturbed.
-        return self._commit(
-            f"recovered#{self.incarnation}", fence, committed, already, shift=committed
-        )
+        return self._commit(writer_id, fence, committed, already)
+
+    def _position(self) -> tuple[int | None, str]:
+        """The newest record in the table, None if it does not know, and who commits the others.
+
+        Where another incarnation holds the position, records go in under an id of their own, so
+        that the one that took over is not disturbed. What that id says comes first: it began with
+        all that was known, and an earlier replay may have moved it.
+        """
+        stored = self._stored(self.writer_id)
+        if stored is not None and stored.incarnation == self.incarnation:
+            return stored.number, self.writer_id
+        own = f"recovered#{self.incarnation}"
+        replayed = self._stored(own)
+        if replayed is not None:
+            return replayed.number, own
+        return (None if stored is None else dict(stored.previous).get(self.incarnation)), own
 
     def _stored(self, writer_id: str) -> Position | None:
         manifest = self.place.head.manifest
         cold = documents.cold_positions(self.place.chain.storage, manifest, [writer_id])
         return manifest.positions.get(writer_id) or cold.get(writer_id)
 
-    def _committed(
-        self, stored: Position | None, committed_up_to: int | None, first: int, last: int
-    ) -> tuple[int, bool]:
-        """The newest record in the table, and whether another incarnation has taken over."""
-        if stored is not None and stored.incarnation == self.incarnation:
-            return stored.number, False
-        for incarnation, number in () if stored is None else stored.previous:
-            if incarnation == self.incarnation:
-                return number, True
+    def _answered(self, committed_up_to: int | None, first: int, last: int) -> int:
         if committed_up_to is None:
             raise WriterPositionLost(self.writer_id, first)
         if not first - 1 <= committed_up_to <= last:
@@ -161,9 +160,9 @@ class _Log:
                 f"the log holds records {first} to {last}; committed_up_to must be one of them, or "
                 f"{first - 1} for none, not {committed_up_to}"
             )
-        return committed_up_to, True
+        return committed_up_to
 
-    def _memtables(self, committed: int, shift: int) -> Iterator[Memtable]:
+    def _memtables(self, committed: int) -> Iterator[Memtable]:
         """What is left, in commits of some size: a log may be thousands of small objects."""
         memtable: Memtable | None = None
         for file in self.files:
@@ -174,7 +173,7 @@ class _Log:
                 yield memtable
                 memtable = None
             if left and memtable is None:
-                memtable = Memtable(file.header.schema, left[0].number - shift)
+                memtable = Memtable(file.header.schema, left[0].number)
             for record in left:
                 assert memtable is not None
                 try:
@@ -184,16 +183,12 @@ class _Log:
         if memtable is not None:
             yield memtable
 
-    def _commit(
-        self, writer_id: str, fence: str | None, committed: int, already: int, *, shift: int
-    ) -> Recovered:
+    def _commit(self, writer_id: str, fence: str | None, committed: int, already: int) -> Recovered:
         committer = Committer(self.place, writer_id, self.incarnation, fence)
         records = rows = 0
-        if shift or writer_id != self.writer_id:
-            committer.claim()
-            done = self._stored(writer_id)
-            committed += done.number if done is not None else 0
-        for memtable in self._memtables(committed, shift):
+        if writer_id != self.writer_id:
+            committer.claim(committed)
+        for memtable in self._memtables(committed):
             for run in runs_of(memtable, self.place.head.manifest.config):
                 placement = committer.commit(run, committer.prepare(run, memtable.schema))
                 memtable.place(run.first_index, placement)

@@ -316,6 +316,35 @@ def test_whoever_knows_what_arrived_can_say_so(folder: Path) -> None:
     assert numbers(rig.open().scan()) == [0, 1, 3]
 
 
+@pytest.mark.parametrize("said_again", [None, 3, 2])
+def test_a_replay_that_somebody_answered_for_can_be_interrupted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, said_again: int | None
+) -> None:
+    """[E2] [E15] The first answer, the second and none: what the replay has done is known."""
+    monkeypatch.setattr(recovery, "MOST_BYTES_AT_ONCE", 1)
+    rig = Rig()
+    writer = open_writer(rig, folder, flush_records=1, passive_memtables=9)
+    for n in range(6):
+        writer.append(event(n))
+    for _ in range(2):
+        flush_once(writer)
+    crash(writer)
+    for i in range(6):
+        close_now(open_writer(rig, folder.parent / f"other-{i}"))
+    place = LogFolder(str(folder))
+    rig.store.before = crash_at("put_if_absent", times=3)  # the claim, record 3, record 4
+    with pytest.raises(SimulatedCrash):
+        recover(TablePlace(rig.table.refresh()), "w", place, committed_up_to=2)
+    rig.store.before = lambda *_: None
+    assert numbers(rig.open().scan()) == [0, 1, 2]
+
+    done = recover(TablePlace(rig.open()), "w", place, committed_up_to=said_again)
+    place.release()
+
+    assert done == Recovered(records=3, rows=3, already=1)
+    assert numbers(rig.open().scan()) == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_log_of_many_small_files_is_replayed_in_few_commits(folder: Path) -> None:
     """[E2] A log in a store is one object per sync; one commit for each would take minutes."""
     rig = Rig()
@@ -374,9 +403,10 @@ def test_recovery_can_be_interrupted_anywhere_and_begun_again(
     assert numbers(rig.open().scan()) == list(range(7))
 
 
+@pytest.mark.parametrize("taken_over", [False, True])
 @pytest.mark.parametrize("position", range(4))
 def test_files_that_could_not_be_removed_are_recognised(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, position: int
+    folder: Path, monkeypatch: pytest.MonkeyPatch, position: int, *, taken_over: bool
 ) -> None:
     """[E15] [E3] Replayed and committed, but the disk refused to forget some of them."""
     rig = Rig()
@@ -384,6 +414,8 @@ def test_files_that_could_not_be_removed_are_recognised(
     for n in range(7):
         writer.append(event(n))
     crash(writer)
+    if taken_over:
+        close_now(open_writer(rig, folder.parent / "other"))
     removed = 0
     unlink = PrivateDisk.unlink
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import strandline
-from tests.tables import events
+from tests.tables import events, memory_url
 from tests.writers.rigs import PATIENCE_S, Rig, ended, event, logged, numbers
 
 if TYPE_CHECKING:
@@ -140,6 +140,28 @@ def test_a_writer_whose_commit_landed_before_it_was_replaced_is_not_repeated(
     with rig.open().writer("w", wal=tmp_path / "old", **LATER) as again:
         assert again.recovered.records == 1
     assert numbers(rig.open().scan()) == [0, 10, 1]
+
+
+def test_what_a_replaced_writer_goes_on_to_acknowledge_is_recovered_too() -> None:
+    """[O8] [E2] In a store nothing locks it out: it logs on after its log was replayed once."""
+    rig = Rig()
+    wal = memory_url()
+    old = rig.table.writer("w", wal=wal, **LATER)
+    old.append(event(0)).wait(PATIENCE_S)
+    expected = [0]
+    for n in (1, 2, 3):
+        old.append(event(n))  # acknowledged: it does not know yet that it was replaced
+        with rig.open().writer("w", wal=wal, **LATER) as new:
+            assert new.recovered.records == 1
+            new.append(event(10 + n))
+        expected += [n, 10 + n]
+        assert numbers(rig.open().scan()) == expected
+    with pytest.raises(strandline.WriterFenced):
+        old.flush(PATIENCE_S)
+    ended(old)
+    with rig.open().writer("w", wal=wal, **LATER) as new:
+        assert new.recovered.records == 0
+    assert numbers(rig.open().scan()) == expected
 
 
 def test_writers_of_different_ids_do_not_mind_each_other(place: Place, tmp_path: Path) -> None:
