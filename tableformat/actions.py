@@ -95,6 +95,8 @@ class ClaimWriter:
     incarnation: str
     committed: int = 0
     """The newest record of this log that is in the table, under whatever id it came there."""
+    fence: str | None = None
+    """As for an append: who may not write must not push out one who may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +306,18 @@ def _add_segments(
     )
 
 
-def _check_conditions(draft: Manifest, action: AddSegments) -> None:
-    if draft.fence is not None and action.fence != draft.fence:
+def _check_fence(draft: Manifest, token: str | None) -> None:
+    if draft.fence is not None and token != draft.fence:
         raise Fenced
-    if draft.fence is None and action.fence is not None:
+    if draft.fence is None and token is not None:
         raise CommitConflict(
             "a fencing token was given, but the table carries none. Nothing was changed. Set it "
             "with fence(token) first."
         )
+
+
+def _check_conditions(draft: Manifest, action: AddSegments) -> None:
+    _check_fence(draft, action.fence)
     if action.match_seq is not None and action.match_seq != draft.next_seq:
         raise SeqMismatch(action.match_seq, draft.next_seq)
     if action.clamped_to is not None and action.clamped_to < draft.last_ts:
@@ -364,6 +370,7 @@ def _claim(
     The logs it replaces are remembered with their last committed record: who finds one on a disk
     later can tell which of its records are in the table.
     """
+    _check_fence(draft, action.fence)
     stored = draft.positions.get(action.writer_id) or cold.get(action.writer_id)
     if stored is not None:
         _check_is_wal(action.writer_id, stored)

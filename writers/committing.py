@@ -156,7 +156,8 @@ class Committer:
 
         `committed`: its newest record that is in the table, though not under this id.
         """
-        change = MetadataChange((ClaimWriter(self.writer_id, self.incarnation, committed),))
+        claim = ClaimWriter(self.writer_id, self.incarnation, committed, self._fence)
+        change = MetadataChange((claim,))
         self.place.see(
             commit(self.place.chain, self.place.head, change, operation="claim").snapshot
         )

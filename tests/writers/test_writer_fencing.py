@@ -24,15 +24,16 @@ LATER = {"flush_age": "1h"}
 def test_a_fenced_table_takes_rows_of_writers_with_the_token_only(
     place: Place, tmp_path: Path
 ) -> None:
-    """[O8] Without it the rows stay in the log, until a writer comes that has it."""
-    table = place.create()
-    table.fence("token-1")
+    """[O8] What a writer logged without it stays in the log until one comes that has it."""
+    place.create()
     folder = tmp_path / "without"
+    without = place.open().writer("b", wal=folder, **LATER)
+    receipt = without.append(event(1))
+    table = place.open()
+    table.fence("token-1")
     with table.writer("a", wal=tmp_path / "with", fence="token-1", **LATER) as writer:
         assert writer.append(event(0)).wait(PATIENCE_S).first_seq == 0
 
-    without = place.open().writer("b", wal=folder, **LATER)
-    receipt = without.append(event(1))
     with pytest.raises(strandline.Fenced):
         receipt.wait(PATIENCE_S)
     ended(without)
@@ -46,6 +47,26 @@ def test_a_fenced_table_takes_rows_of_writers_with_the_token_only(
     with place.open().writer("b", wal=folder, fence="token-1") as again:
         assert again.recovered.records == 1
     assert numbers(place.open().scan()) == [0, 1]
+
+
+@pytest.mark.parametrize("token", [None, "token-0"])
+def test_who_lacks_the_token_cannot_push_out_a_writer_that_has_it(
+    tmp_path: Path, token: str | None
+) -> None:
+    """[O8] [COM-12] It fails when it opens, before it acknowledges a row; the other goes on."""
+    rig = Rig()
+    rig.table.fence("token-1")
+    with rig.open().writer("w", wal=tmp_path / "new", fence="token-1", **LATER) as writer:
+        writer.append(event(0)).wait(PATIENCE_S)
+        version = rig.open().version
+
+        with pytest.raises(strandline.Fenced):
+            rig.open().writer("w", wal=tmp_path / "old", fence=token)
+
+        assert rig.open().version == version
+        assert writer.append(event(1)).wait(PATIENCE_S).first_seq == 1
+    with pytest.raises(strandline.CommitConflict, match="the table carries none"):
+        Rig().table.writer("w", wal=tmp_path / "other", fence="token-1")
 
 
 def test_a_fence_that_is_set_while_a_writer_works_stops_it(tmp_path: Path) -> None:
