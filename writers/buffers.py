@@ -255,6 +255,18 @@ class Buffers:
                 memtable.give_up(error)
             self.changed.notify_all()
 
+    def disown(self, error: StrandlineError) -> None:
+        """In a forked child: refuse rows. A thread that held the lock does not exist here."""
+        self.changed = threading.Condition(threading.Lock())
+        self.failed = error
+        for memtable in (*self.passive, self.active):
+            memtable.disown(error)
+        self.passive.clear()
+        self._passive_bytes = 0
+        self.active = Memtable(self.active.schema, self._next_record)
+        if self._log is not None:
+            self._log.disown()
+
     # --- looking ---
 
     @property

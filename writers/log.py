@@ -88,6 +88,9 @@ class Log(Protocol):
     def close(self, *, finished: bool = False) -> None:
         """Flush, and let go of the log; `finished`: all records are committed, so remove it."""
 
+    def disown(self) -> None:
+        """Let go in a forked child: the log, its lock and what was gathered are the parent's."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedFile:

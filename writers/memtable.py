@@ -131,6 +131,11 @@ class Memtable:
         self.error = error
         self._drop_rows()
 
+    def disown(self, error: StrandlineError) -> None:
+        """Give up in a forked child: those who are to be told live in the parent."""
+        self.settled, self._callbacks = threading.Event(), []
+        self.give_up(error)
+
     def _drop_rows(self) -> None:
         self._parts, self._loose, self._arrived = [], [], []
         self.settled.set()

@@ -103,6 +103,11 @@ class LogFolder:
         with suppress(OSError):
             self.disk.unlock(self._lock)
 
+    def disown(self) -> None:
+        """Close a forked child's copy of the lock; the parent's stays, and ends with the parent."""
+        with suppress(OSError):
+            self.disk.close(self._lock)
+
 
 class FileLog:
     """The log of one incarnation of a writer."""
@@ -282,3 +287,12 @@ class FileLog:
                 self._files = []
         finally:
             self._folder.release()
+
+    def disown(self) -> None:
+        self._turn = threading.Condition()
+        self._buffer = bytearray()
+        fd, self._fd = self._fd, _NO_FILE
+        if fd != _NO_FILE:
+            with suppress(OSError):
+                self._disk.close(fd)
+        self._folder.disown()

@@ -319,3 +319,8 @@ class ObjectLog:
                 f"{self._groups[-1].last_record} could not be stored in the write-ahead log in "
                 f"{self.where}: {self._error}"
             )
+
+    def disown(self) -> None:
+        self._turn = threading.Condition()
+        self._groups.clear()
+        self._ended = True

@@ -20,6 +20,7 @@ from strandline.writers.append import check_size
 from strandline.writers.buffers import Buffers
 from strandline.writers.committing import Committer, check_fits_a_commit, times_of
 from strandline.writers.flusher import Flusher
+from strandline.writers.forks import disown_in_children
 from strandline.writers.ingest import to_arrow
 from strandline.writers.log_places import open_log, open_place
 from strandline.writers.memtable import Memtable, Placement
@@ -33,6 +34,7 @@ from strandline.writers.wal_frames import LogHeader, json_payload
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from strandline.tableformat.errors import StrandlineError
     from strandline.tableformat.expressions import Expression
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.schema import Schema
@@ -85,6 +87,7 @@ class Writer:
             metrics = Metrics(options.metrics, about)
             self._flusher.tell = lambda seconds: metrics.flushed(self.stats(), seconds)
         self._flusher.thread.start()
+        disown_in_children(self)
 
     def __repr__(self) -> str:
         return f"<strandline.Writer {self.writer_id!r} of {self._place.chain.storage.url}>"
@@ -320,6 +323,13 @@ class Writer:
             if not self._closed.committed:
                 LOG.warning("writer %r was closed: %s", self.writer_id, self._closed)
         return self._closed
+
+    def disown(self, error: StrandlineError) -> None:
+        """In a forked child: the rows, the log and the commits are the parent's."""
+        self._buffers.disown(error)
+        self._closed = CloseReport(
+            committed=True, records_left=0, rows_left=0, log=None, indexes_left=0
+        )
 
     def _report(self) -> CloseReport:
         with self._buffers.changed:
