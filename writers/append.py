@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from strandline.tableformat.actions import AddSegments, MustRewrite
 from strandline.tableformat.errors import InvalidInput, LateRows, OutcomeUnclear, StoreBusy
 from strandline.tableformat.lateness import JITTER, LATE, marks_of
 from strandline.tableformat.segments import DENSE, OFFSET, SegmentEntry
+from strandline.tableformat.stores.background import Background
 from strandline.tableformat.timestamps import stamp
 from strandline.writers.layout import ENCODING_THREADS, lay_out
 from strandline.writers.segment_file import encode_segment
@@ -168,10 +168,7 @@ class AppendChange:
         def write(piece: Piece) -> tuple[SegmentEntry, PendingWrite]:
             return self._write_segment(piece, head, store_ts=store_ts)
 
-        if len(pieces) <= 1:
-            return [write(piece) for piece in pieces]
-        with ThreadPoolExecutor(ENCODING_THREADS) as pool:
-            return list(pool.map(write, pieces))
+        return Background(ENCODING_THREADS, "strandline-encode").map(write, pieces)
 
     def _write_segment(
         self, piece: Piece, head: Manifest, *, store_ts: bool

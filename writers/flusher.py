@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from strandline.tableformat.errors import (
@@ -19,11 +18,13 @@ from strandline.tableformat.errors import (
     StrandlineError,
     WriterClosed,
 )
+from strandline.tableformat.stores.background import Background
 from strandline.writers.committing import Run, runs_of
 from strandline.writers.tuning import Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from strandline.writers.append import AppendChange
     from strandline.writers.buffers import Buffers
@@ -46,7 +47,7 @@ class Flusher:
     def __init__(self, buffers: Buffers, committer: Committer, log: Log | None) -> None:
         self._buffers, self._committer, self._log = buffers, committer, log
         self._ahead: dict[int, _Prepared] = {}
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="strandline-encode")
+        self._encoding = Background(1, "strandline-encode")
         self.abandoned = threading.Event()
         """Set when the writer was closed and nobody waits for its commits any more."""
         self.busy = False
@@ -69,7 +70,7 @@ class Flusher:
             raise
         finally:
             self.busy = False
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._encoding.end()
             self._close_log()
 
     def step(self) -> bool:
@@ -135,7 +136,7 @@ class Flusher:
 
     def _prepare(self, memtable: Memtable) -> _Prepared:
         runs = runs_of(memtable, self._committer.place.head.manifest.config)
-        return runs, self._pool.submit(self._encode, runs[0], memtable)
+        return runs, self._encoding.submit(self._encode, runs[0], memtable)
 
     def _encode(self, run: Run, memtable: Memtable) -> AppendChange:
         return self._committer.prepare(run, memtable.schema, in_haste=self.tuning.degraded)

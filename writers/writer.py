@@ -20,11 +20,11 @@ from strandline.writers.append import check_size
 from strandline.writers.buffers import Buffers
 from strandline.writers.committing import Committer, check_fits_a_commit, times_of
 from strandline.writers.flusher import Flusher
-from strandline.writers.forks import disown_in_children
 from strandline.writers.ingest import to_arrow
 from strandline.writers.log_places import open_log, open_place
 from strandline.writers.memtable import Memtable, Placement
 from strandline.writers.metrics import Metrics
+from strandline.writers.processes import look_after
 from strandline.writers.receipts import Receipt
 from strandline.writers.recovery import Recovered, recover
 from strandline.writers.row_check import RowCheck
@@ -87,7 +87,7 @@ class Writer:
             metrics = Metrics(options.metrics, about)
             self._flusher.tell = lambda seconds: metrics.flushed(self.stats(), seconds)
         self._flusher.thread.start()
-        disown_in_children(self)
+        look_after(self)
 
     def __repr__(self) -> str:
         return f"<strandline.Writer {self.writer_id!r} of {self._place.chain.storage.url}>"

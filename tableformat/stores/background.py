@@ -34,6 +34,11 @@ class Background:
         except RuntimeError:
             return run_now(call, *args)
 
+    def end(self) -> None:
+        """Begin nothing more; what runs goes on, and nobody waits for it here."""
+        if self._pool is not None and self._pid == os.getpid():
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
     def map(self, call: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
         """Return the result for each item; the first error is raised after all have ended."""
         if len(items) < 2:  # noqa: PLR2004 - one item needs no thread

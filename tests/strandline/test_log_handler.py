@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ from tests.tables import memory_url
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.conftest import S3Bucket
 
 SCHEMA = strandline.LOG_SCHEMA.append(pa.field("user", pa.string()))
 
@@ -139,3 +143,33 @@ def test_close_commits_and_closes_a_given_writer(table: strandline.Table, tmp_pa
     assert [row["message"] for row in _rows(table)] == ["kept"]
     with pytest.raises(strandline.WriterClosed):
         writer.append({"message": "late"})
+
+
+@pytest.mark.parametrize("on_s3", [False, pytest.param(True, marks=pytest.mark.s3)])
+def test_a_program_that_just_ends_has_its_records_committed(
+    tmp_path: Path, request: pytest.FixtureRequest, *, on_s3: bool
+) -> None:
+    """[T9] `logging` closes its handlers when the interpreter no longer starts threads."""
+    options = None
+    url = str(tmp_path / "table")
+    if on_s3:
+        bucket: S3Bucket = request.getfixturevalue("s3_bucket")
+        url, options = bucket.url, bucket.storage_options
+    table = strandline.create_table(
+        url, SCHEMA, time_column="ts", shard_by="message", shards=4, storage_options=options
+    )
+    program = f"""
+import logging, strandline
+table = strandline.open_table({url!r}, storage_options={options!r})
+handler = strandline.LogHandler(table, writer_id="logs", wal={str(tmp_path / "wal")!r})
+logging.getLogger("shop").addHandler(handler)
+for n in range(20):
+    logging.getLogger("shop").warning("%d items left", n)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["message"] for row in _rows(table)] == [f"{n} items left" for n in range(20)]
+    assert list((tmp_path / "wal").iterdir()) == []

@@ -1,4 +1,4 @@
-"""A forked child has a copy of a writer and none of its threads: it must not touch the log."""
+"""Writers whose process forks, and whose program ends without closing them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import pytest
 
 import strandline
 from tests.tables import memory_url
-from tests.writers.rigs import PATIENCE_S, Rig, crash, event, logged, numbers, without_threads
+from tests.writers.rigs import (
+    PATIENCE_S,
+    Rig,
+    crash,
+    event,
+    log_names,
+    logged,
+    numbers,
+    without_threads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,3 +136,21 @@ sys.stdin.read()
         table = strandline.open_table(tmp_path / "table")
         assert table.recover("w", tmp_path / "wal").records == 1
         assert numbers(table.scan()) == [1]
+
+
+@pytest.mark.parametrize("leaves", ["", "sys.exit(0)", "os._exit(0)"])
+def test_a_program_that_ends_closes_its_writers(tmp_path: Path, leaves: str) -> None:
+    """[T9] Only one that is torn away leaves its rows in the log."""
+    program = f"""
+import os, sys, strandline
+table = strandline.create_table({str(tmp_path / "table")!r}, {{"n": "int64"}})
+writer = table.writer("w", wal={str(tmp_path / "wal")!r}, flush_age="1h")
+writer.append({{"n": 1}})
+{leaves}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+    torn_away = leaves.startswith("os")
+    assert (log_names(tmp_path / "wal") == []) is not torn_away
+    table = strandline.open_table(tmp_path / "table")
+    assert numbers(table.scan()) == ([] if torn_away else [1])
