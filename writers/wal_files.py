@@ -100,13 +100,18 @@ class LogFolder:
 
     def release(self) -> None:
         """Let another process in."""
-        with suppress(OSError):
-            self.disk.unlock(self._lock)
+        lock, self._lock = self._lock, _NO_FILE
+        if lock != _NO_FILE:
+            with suppress(OSError):
+                self.disk.unlock(lock)
 
     def disown(self) -> None:
         """Close a forked child's copy of the lock; the parent's stays, and ends with the parent."""
-        with suppress(OSError):
-            self.disk.close(self._lock)
+        # A number that was closed already may mean something else by now.
+        lock, self._lock = self._lock, _NO_FILE
+        if lock != _NO_FILE:
+            with suppress(OSError):
+                self.disk.close(lock)
 
 
 class FileLog:

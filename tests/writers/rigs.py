@@ -188,6 +188,7 @@ def crash(writer: Writer) -> None:
     """End a writer as the end of its process would: nothing is written, the lock is free."""
     log = writer._log  # noqa: SLF001
     if isinstance(log, FileLog):
+        fd, log._fd = log._fd, -1  # noqa: SLF001
         with suppress(OSError):
-            os.close(log._fd)  # noqa: SLF001
+            os.close(fd)
         log._folder.release()  # noqa: SLF001

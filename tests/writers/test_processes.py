@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import strandline
+from strandline.writers.wal_files import FileLog
 from tests.tables import memory_url
 from tests.writers.rigs import (
     PATIENCE_S,
     Rig,
     crash,
+    ended,
     event,
     log_names,
     logged,
@@ -110,6 +112,25 @@ def test_a_forked_child_may_open_a_writer_of_its_own(tmp_path: Path) -> None:
 
         assert in_child(write) == "0"
     assert numbers(rig.open().scan()) == [10, 0]
+
+
+def test_a_writer_that_is_closed_lets_forked_children_alone(tmp_path: Path) -> None:
+    """The numbers of its files mean other files by then, such as those of a new process."""
+    rig = Rig(url=str(tmp_path / "table"))
+    writer = rig.table.writer("w", wal=tmp_path / "wal", **LATER)
+    writer.append(event(0))
+    log = writer._log  # noqa: SLF001
+    assert isinstance(log, FileLog)
+    held = {log._fd, log._folder._lock}  # noqa: SLF001
+    assert writer.close().committed
+    ended(writer)
+    others = [os.open(tmp_path, os.O_RDONLY) for _ in range(64)]
+    assert held <= set(others)
+
+    assert in_child(lambda: len([os.fstat(other) for other in others])) == "64"
+
+    for other in others:
+        os.close(other)
 
 
 def test_a_child_that_outlives_a_killed_parent_does_not_keep_its_log(tmp_path: Path) -> None:
