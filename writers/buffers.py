@@ -39,11 +39,12 @@ class Buffers:
     ) -> None:
         self._log, self._header, self._options = log, header, options
         self._monotonic = monotonic
-        self.changed = threading.Condition(threading.Lock())
-        self.passive: deque[Memtable] = deque()
-        """Sealed and not yet committed, oldest first. The flusher removes what it has committed."""
-        self.active = Memtable(header.schema, header.first_record)
-        self._next_record = header.first_record
+        # Appends take the bare lock: a signal cannot break in between its being taken and the block
+        # that gives it back. A condition's own methods leave such a gap, and a deadlock behind it.
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self._memtables: deque[Memtable] = deque([Memtable(header.schema, header.first_record)])
+        """Oldest first. All but the last are sealed; the flusher removes what it has committed."""
         self._passive_bytes = 0
         self._wanted: Memtable | None = None
         """The memtable somebody waits for; it is sealed without waiting for more rows."""
@@ -74,22 +75,23 @@ class Buffers:
 
         None: the columns have changed since the row was looked at, and nothing was taken.
         """
-        with self.changed:
+        with self.lock:
+            memtable = self._memtables[-1]
             if (
                 self.failed is not None
                 or self.closing
-                or self.active.bytes + self._passive_bytes > self._options.memory_bytes
+                or memtable.bytes + self._passive_bytes > self._options.memory_bytes
             ):
                 self._wait_for_room(timeout_s)
-            if schema.id != self.active.schema.id:
+                memtable = self._memtables[-1]
+            if schema.id != memtable.schema.id:
                 return None
-            record = self._next_record
+            index = memtable.records
             if self._log is not None:
+                record = memtable.first_record + index
                 self._log.write(frame(record, arrived_ms, JSON_ROWS, payload), record)
-            self._next_record = record + 1
-            memtable = self.active
             weight = JSON_GROWTH * len(payload) + ROW_OVERHEAD_BYTES
-            index = memtable.add_row(values, arrived_ms, weight)
+            memtable.add_row(values, arrived_ms, weight)
             self._after_adding(memtable, index)
             return memtable, index
 
@@ -98,16 +100,16 @@ class Buffers:
     ) -> tuple[Memtable, int]:
         """Take a batch as one record."""
         payload = b"" if self._log is None else arrow_payload(rows)
-        with self.changed:
+        with self.lock:
             self._wait_for_room(timeout_s)
             if schema.id != self.active.schema.id:
                 self._change_schema(schema)
-            record = self._next_record
-            if self._log is not None:
-                self._log.write(frame(record, arrived_ms, ARROW_BATCH, payload), record)
-            self._next_record = record + 1
             memtable = self.active
-            index = memtable.add_table(rows, arrived_ms)
+            index = memtable.records
+            if self._log is not None:
+                record = memtable.first_record + index
+                self._log.write(frame(record, arrived_ms, ARROW_BATCH, payload), record)
+            memtable.add_table(rows, arrived_ms)
             self._after_adding(memtable, index)
             return memtable, index
 
@@ -153,7 +155,7 @@ class Buffers:
 
     def seal(self) -> bool:
         """Make the filling memtable a commit to be; False if there is nothing, or no place."""
-        if not self.active.records or len(self.passive) >= self._options.passive_memtables:
+        if not self.active.records or len(self._memtables) > self._options.passive_memtables:
             return False
         self._seal(self.active.schema)
         return True
@@ -168,10 +170,12 @@ class Buffers:
                 if schema.id != self.active.schema.id:
                     raise
         self.active.seal()
-        self.passive.append(self.active)
-        self._passive_bytes += self.active.bytes
-        self.active = Memtable(schema, self._next_record)
+        self._memtables.append(Memtable(schema, self.active.last_record + 1))
+        self._weigh()
         self.changed.notify_all()
+
+    def _weigh(self) -> None:
+        self._passive_bytes = sum(memtable.bytes for memtable in self.passive)
 
     def _change_schema(self, schema: Schema) -> None:
         """Rows of two schemas never share a file; this may exceed the number of memtables."""
@@ -180,14 +184,14 @@ class Buffers:
             return
         if self._log is not None:
             self._log.begin(self._header_for(schema))
-        self.active = Memtable(schema, self._next_record)
+        self._memtables[-1] = Memtable(schema, self.active.last_record + 1)
 
     def _header_for(self, schema: Schema) -> LogHeader:
         return LogHeader(
             table_uuid=self._header.table_uuid,
             writer_id=self._header.writer_id,
             incarnation=self._header.incarnation,
-            first_record=self._next_record,
+            first_record=self.active.last_record + 1,
             schema=schema,
         )
 
@@ -206,8 +210,8 @@ class Buffers:
             while True:
                 if self.failed is not None:
                     return None
-                if self.passive:
-                    return self.passive[0]
+                if len(self._memtables) > 1:
+                    return self._memtables[0]
                 wait_s = self._seconds_until_due()
                 if wait_s is not None and wait_s <= 0 and self.seal():
                     continue
@@ -239,9 +243,9 @@ class Buffers:
         """The oldest sealed memtable is in the table; the next ones may be so much larger."""
         with self.changed:
             self.flush_rows = self._options.flush_rows * batch_factor
-            assert self.passive[0] is memtable
-            self.passive.popleft()
-            self._passive_bytes -= memtable.bytes
+            assert self._memtables[0] is memtable
+            self._memtables.popleft()
+            self._weigh()
             memtable.settle()
             if self._is_full(self.active):
                 self.seal()
@@ -251,23 +255,33 @@ class Buffers:
         """Nothing more can be committed by this writer; its log keeps what it holds."""
         with self.changed:
             self.failed = error
-            for memtable in (*self.passive, self.active):
+            for memtable in self._memtables:
                 memtable.give_up(error)
             self.changed.notify_all()
 
     def disown(self, error: StrandlineError) -> None:
         """In a forked child: refuse rows. A thread that held the lock does not exist here."""
-        self.changed = threading.Condition(threading.Lock())
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
         self.failed = error
-        for memtable in (*self.passive, self.active):
+        for memtable in self._memtables:
             memtable.disown(error)
-        self.passive.clear()
-        self._passive_bytes = 0
-        self.active = Memtable(self.active.schema, self._next_record)
+        self._memtables = deque([Memtable(self.active.schema, self.active.last_record + 1)])
+        self._weigh()
         if self._log is not None:
             self._log.disown()
 
     # --- looking ---
+
+    @property
+    def active(self) -> Memtable:
+        """The one that fills."""
+        return self._memtables[-1]
+
+    @property
+    def passive(self) -> list[Memtable]:
+        """Sealed and not yet committed, oldest first."""
+        return list(self._memtables)[:-1]
 
     @property
     def held_bytes(self) -> int:
@@ -280,11 +294,11 @@ class Buffers:
 
     def uncommitted(self) -> list[Memtable]:
         """Every memtable whose rows are not known to be in the table, oldest first."""
-        return [m for m in (*self.passive, self.active) if m.records]
+        return [m for m in self._memtables if m.records]
 
     @property
     def last_record(self) -> int:
-        return self._next_record - 1
+        return self.active.last_record
 
 
 GATHER_S: Final = 0.1

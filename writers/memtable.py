@@ -30,86 +30,102 @@ ROW_OVERHEAD_BYTES: Final = 200
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows that are Arrow by now, and how many there are up to their end."""
+
+    table: pa.Table
+    counts: list[int]
+    """How many rows each record brought."""
+    arrived_ms: list[int]
+    records_end: int = 0
+    rows_end: int = 0
+
+
+_Loose = list[tuple[tuple[Any, ...], int]]
+"""Single rows, each a record, with the time it arrived."""
+
+
 class Memtable:
-    """The rows of a run of records. Its writer's lock guards it until it is sealed."""
+    """The rows of a run of records. Its writer's lock guards it until it is sealed.
+
+    A signal may break an append off anywhere (a user who stops a loop goes on with the writer
+    later), so rows enter by one step, and become Arrow by one.
+    """
 
     def __init__(self, schema: Schema, first_record: int) -> None:
         self.schema = schema
         self.first_record = first_record
         self.first_row_at = 0.0
         """When the first row came, by the monotonic clock."""
-        self.rows = 0
         self.bytes = 0
         self.settled = threading.Event()
         """Set once the rows are committed, or never will be by this writer."""
         self.error: StrandlineError | None = None
         self._callbacks: list[Callable[[], None]] = []
-        self._counts: list[int] = []
-        self._arrived: list[int] = []
-        self._parts: list[pa.Table] = []
-        self._loose: list[tuple[Any, ...]] = []
+        self._held: tuple[list[_Part], _Loose] = ([_Part(schema.arrow.empty_table(), [], [])], [])
         self._placed: list[tuple[int, Placement]] = []
 
     @property
     def records(self) -> int:
-        return len(self._counts)
+        parts, loose = self._held
+        return parts[-1].records_end + len(loose)
+
+    @property
+    def rows(self) -> int:
+        parts, loose = self._held
+        return parts[-1].rows_end + len(loose)
 
     @property
     def last_record(self) -> int:
-        return self.first_record + len(self._counts) - 1
+        return self.first_record + self.records - 1
 
-    def add_row(self, values: tuple[Any, ...], arrived_ms: int, weight: int) -> int:
-        """Take one row that the quick look has passed; gives the record's place in here."""
-        self._loose.append(values)
-        self._counts.append(1)
-        self._arrived.append(arrived_ms)
-        self.rows += 1
+    def add_row(self, values: tuple[Any, ...], arrived_ms: int, weight: int) -> None:
+        """Take one row that the quick look has passed, as one record."""
+        loose = self._held[1]
+        loose.append((values, arrived_ms))
         self.bytes += weight
-        if len(self._loose) >= CHUNK_ROWS:
-            self._pack()
-        return len(self._counts) - 1
+        if len(loose) >= CHUNK_ROWS:
+            self.seal()
 
-    def add_table(self, rows: pa.Table, arrived_ms: int) -> int:
+    def add_table(self, rows: pa.Table, arrived_ms: int) -> None:
         """Take the rows of one record."""
-        if self._loose:
-            self._pack()
-        self._parts.append(rows)
-        self._counts.append(rows.num_rows)
-        self._arrived.append(arrived_ms)
-        self.rows += rows.num_rows
+        self.seal()
+        parts, _ = self._held
+        parts.append(_behind(parts[-1], rows, [rows.num_rows], [arrived_ms]))
         self.bytes += rows.nbytes
-        return len(self._counts) - 1
-
-    def _pack(self) -> None:
-        columns = [
-            column_from_python(list(values), column.type, column.name)
-            for column, values in zip(
-                self.schema.columns, zip(*self._loose, strict=True), strict=True
-            )
-        ]
-        self._parts.append(pa.Table.from_arrays(columns, schema=self.schema.arrow))
-        self._loose = []
 
     def seal(self) -> None:
-        """Take no more rows; from now on threads may look without the writer's lock."""
-        if self._loose:
-            self._pack()
+        """Make Arrow of all rows; if no more are taken, threads may look without the lock."""
+        parts, loose = self._held
+        if not loose:
+            return
+        by_column = zip(*(values for values, _ in loose), strict=True)
+        columns = [
+            column_from_python(list(values), column.type, column.name)
+            for column, values in zip(self.schema.columns, by_column, strict=True)
+        ]
+        table = pa.Table.from_arrays(columns, schema=self.schema.arrow)
+        part = _behind(parts[-1], table, [1] * len(loose), [arrived for _, arrived in loose])
+        self._held = ([*parts, part], [])
 
     def table(self) -> pa.Table:
         """All rows, in the order of their records."""
         self.seal()
-        if not self._parts:
-            return self.schema.arrow.empty_table()
-        return pa.concat_tables(self._parts)
+        first, *parts = self._held[0]
+        return pa.concat_tables([part.table for part in parts]) if parts else first.table
 
     @property
     def counts(self) -> list[int]:
         """How many rows each record brought."""
-        return self._counts
+        parts, loose = self._held
+        return [count for part in parts for count in part.counts] + [1] * len(loose)
 
     def arrived_ms(self) -> Array:
         """When each row arrived."""
-        return np.repeat(np.array(self._arrived, np.int64), np.array(self._counts, np.int64))
+        self.seal()
+        arrived = [at for part in self._held[0] for at in part.arrived_ms]
+        return np.repeat(np.array(arrived, np.int64), np.array(self.counts, np.int64))
 
     # --- what became of it ---
 
@@ -137,7 +153,8 @@ class Memtable:
         self.give_up(error)
 
     def _drop_rows(self) -> None:
-        self._parts, self._loose, self._arrived = [], [], []
+        counts, empty = self.counts, self.schema.arrow.empty_table()
+        self._held = ([_Part(empty, counts, [], len(counts), sum(counts))], [])
         self.settled.set()
         self._call_back()
 
@@ -157,7 +174,18 @@ class Memtable:
         """Version, first sequence number and rows of a record, and how many rows it was given."""
         first_index, placement = next(p for p in reversed(self._placed) if p[0] <= index)
         first, after = placement.edges[index - first_index : index - first_index + 2].tolist()
-        return placement.version, placement.first_seq + first, after - first, self._counts[index]
+        (part,) = self._held[0]
+        return placement.version, placement.first_seq + first, after - first, part.counts[index]
+
+
+def _behind(last: _Part, table: pa.Table, counts: list[int], arrived_ms: list[int]) -> _Part:
+    return _Part(
+        table,
+        counts,
+        arrived_ms,
+        last.records_end + len(counts),
+        last.rows_end + table.num_rows,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -133,7 +133,8 @@ class FileLog:
         self._written = 0
         self._synced = 0
         self._syncing = False
-        self._turn = threading.Condition()
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._failed: OSError | None = None
         self._torn = False
         self._bytes = self._syncs = 0
@@ -152,6 +153,7 @@ class FileLog:
         self._taken = self._written = header.first_record - 1
 
     def _open_file(self, header: LogHeader) -> None:
+        self._torn = True
         self._file_number += 1
         name = f"{header.incarnation}-{self._file_number:08d}{SUFFIX}"
         try:
@@ -162,15 +164,14 @@ class FileLog:
                 self._disk.fsync(self._fd)
                 self._disk.fsync_dir(self._folder.path)
         except OSError as error:
-            self._torn = True
             raise self._failure("opened", error) from None
         self._torn = False
 
     def _finish_file(self) -> None:
         """Sync what must survive a power cut, then close. Before a torn record all is sound."""
-        with self._turn:
-            while self._syncing:
-                self._turn.wait()
+        with self._lock:
+            self._turn.wait_for(lambda: not self._syncing)
+            self._torn = True  # nothing can be written until a new file is open
             fd, self._fd = self._fd, _NO_FILE
             try:
                 try:
@@ -200,6 +201,8 @@ class FileLog:
     # --- records ---
 
     def write(self, frame: bytes, record: int) -> None:
+        if record <= self._taken:
+            self._repeat(record)
         if self._gathers:
             # First make room: a frame that was refused must not be written later.
             if len(self._buffer) + len(frame) > self._options.buffer_size:
@@ -212,13 +215,24 @@ class FileLog:
     def _put(self, data: bytes | bytearray, record: int) -> None:
         if self._torn or self._failed is not None:
             self._go_on_in_a_new_file()
+        self._torn = True  # until we know better; a signal may break this off, too
         try:
             self._disk.write(self._fd, data)  # type: ignore[arg-type] # bytes do as well
         except OSError as error:
-            self._torn = True
             raise self._failure("written", error) from None
         self._written = record
+        self._torn = False
         self._bytes += len(data)
+
+    def _repeat(self, record: int) -> None:
+        """An append was broken off between its log and its memtable: its number is free again.
+
+        A new file that begins with the number makes readers ignore what the old one has.
+        """
+        self.flush()
+        self._taken = self._written = record - 1
+        self._synced = min(self._synced, record - 1)
+        self._torn = True
 
     def _go_on_in_a_new_file(self) -> None:
         """Behind a torn record nothing could be read again; a new file begins cleanly."""
@@ -239,33 +253,33 @@ class FileLog:
         every = self._options.fsync_every_n
         if not self._options.fsync or (every > 1 and record % every):
             return
-        with self._turn:
-            while self._synced < record:
+        while self._synced < record:
+            self._sync_or_wait(record)
+
+    def _sync_or_wait(self, record: int) -> None:
+        ours, failed = False, None
+        try:
+            with self._lock:
                 if self._failed is not None:
                     raise self._stopped(self._failed)
-                if self._syncing:
-                    self._turn.wait()
-                    continue
-                self._sync_for_all()
-
-    def _sync_for_all(self) -> None:
-        self._syncing = True
-        fd, reached = self._fd, self._written
-        self._turn.release()
-        failed: OSError | None = None
-        try:
+                if self._syncing or self._synced >= record:
+                    self._turn.wait_for(lambda: not self._syncing)
+                    return
+                self._syncing = ours = True
+                fd, reached = self._fd, self._written
             self._disk.fsync(fd)
         except OSError as error:
             failed = error
-        finally:
-            self._turn.acquire()
-            self._syncing = False
-            self._turn.notify_all()
-        if failed is None:
+        else:
             self._synced = max(self._synced, reached)
             self._syncs += 1
-        else:
-            self._failed = failed
+        finally:
+            # Also when a signal breaks in: those who wait would wait for ever.
+            if ours:
+                with self._lock:
+                    self._failed = self._failed or failed
+                    self._syncing = False
+                    self._turn.notify_all()
 
     # --- leaving ---
 
@@ -294,7 +308,8 @@ class FileLog:
             self._folder.release()
 
     def disown(self) -> None:
-        self._turn = threading.Condition()
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._buffer = bytearray()
         fd, self._fd = self._fd, _NO_FILE
         if fd != _NO_FILE:

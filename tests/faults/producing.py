@@ -111,7 +111,8 @@ def in_one_thread(clock: Clock, log_place: Callable[[], object]) -> Iterator[Non
         for module in (flusher, wal_objects):
             patch.setattr(module, "threading", threads)
             patch.setattr(module, "time", time)
-            patch.setattr(module, "ThreadPoolExecutor", InlineExecutor)
+        patch.setattr(flusher, "Background", InlineExecutor)
+        patch.setattr(wal_objects, "ThreadPoolExecutor", InlineExecutor)
         patch.setattr(log_places, "ObjectLog", _StepwiseLog)
         patch.setattr(recovery, "MOST_BYTES_AT_ONCE", 1)  # so that one recovery is several commits
         patch.setattr(writer, "open_place", lambda *_: log_place())

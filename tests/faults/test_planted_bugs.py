@@ -213,11 +213,11 @@ def test_pruning_the_log_before_the_commit_is_found(monkeypatch: Patch) -> None:
 def test_forgetting_what_was_committed_before_a_crash_is_found(monkeypatch: Patch) -> None:
     """[E15] Replay begins behind the writer's position."""
 
-    def commit_all(self: Any, stored: Any, *_: Any) -> tuple[int, bool]:
-        del stored
-        return self.files[0].header.first_record - 1, True
+    def commit_all(self: Any) -> tuple[int, str]:
+        first = self.files[0].header.first_record if self.files else 1
+        return first - 1, f"recovered#{self.incarnation}"
 
-    monkeypatch.setattr(recovery._Log, "_committed", commit_all)  # noqa: SLF001
+    monkeypatch.setattr(recovery._Log, "_position", commit_all)  # noqa: SLF001
     assert "holds" in found(FLUSH)
 
 

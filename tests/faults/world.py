@@ -86,10 +86,10 @@ class InlineExecutor:
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
         return run_now(call, *args)
 
-    def shutdown(self, **_: bool) -> None: ...
+    def end(self) -> None: ...
 
-    def map(self, call: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        return iter([call(item) for item in items])
+    def map(self, call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        return [call(item) for item in items]
 
 
 def forget_everything() -> None:
@@ -107,8 +107,8 @@ def scripted(seed: int, thresholds: Mapping[str, int] | None = None) -> Iterator
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for module in (probe, local):
             patch.setattr(module, "secrets", names)
-        for module in (append, scan):
-            patch.setattr(module, "ThreadPoolExecutor", InlineExecutor)
+        patch.setattr(append, "Background", InlineExecutor)
+        patch.setattr(scan, "ThreadPoolExecutor", InlineExecutor)
         for name, value in (thresholds or {}).items():
             patch.setattr(rolling, name, value)
         forget_everything()
