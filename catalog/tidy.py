@@ -45,6 +45,10 @@ def tidy(chain: Chain, snapshot: Snapshot) -> Snapshot:
             # Another writer did it, or the store is busy: the next append tries again.
             log.debug("metadata of %s stays as it is: %s", chain.storage.url, error)
             break
+        except Exception:
+            # A defect of ours; the append before it is committed and must not seem to have failed.
+            log.exception("metadata of %s stays as it is", chain.storage.url)
+            break
     return snapshot
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from strandline.api import create_in, open_in
@@ -144,15 +145,17 @@ def test_a_manifest_stays_small_however_long_the_history(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_failing_roll_never_fails_the_append() -> None:
+@pytest.mark.parametrize("failure", [StorageFailed("x"), ValueError("x"), pa.ArrowInvalid("x")])
+def test_a_failing_roll_never_fails_the_append(failure: Exception) -> None:
     """[X5] The append was acknowledged; what comes after it may fail silently."""
     plain = open_storage(memory_url())
     watched = WatchedStorage(plain)
     table = create_in(watched, SCHEMA, time_column="ts", runtime=Script().runtime())
 
     def hook(name: str, path: str) -> None:
+        del name
         if path.startswith(paths.PAGES):
-            raise StorageFailed(name)
+            raise failure
 
     watched.before = hook
     for batch in range(12):
