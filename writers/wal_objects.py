@@ -24,6 +24,7 @@ from strandline.tableformat.errors import (
     ObjectMissing,
     StorageFailed,
 )
+from strandline.tableformat.redaction import redact
 from strandline.writers.log import SUFFIX
 
 if TYPE_CHECKING:
@@ -202,11 +203,13 @@ class ObjectLog:
     # --- the uploading thread ---
 
     def _run(self) -> None:
-        while self.step():
-            pass
-        with self._turn:
-            self._ended = True
-            self._turn.notify_all()
+        try:
+            while self.step():
+                pass
+        finally:
+            with self._turn:
+                self._ended = True
+                self._turn.notify_all()
 
     def step(self) -> bool:
         """Store the next object, waiting for one; False when there is nothing more to do."""
@@ -269,6 +272,8 @@ class ObjectLog:
                 if late or isinstance(error, _HOPELESS):
                     return error
                 LOG.warning("the log will be stored again in %.2f s: %s", pause_s, error)
+            except Exception as error:  # noqa: BLE001 - told to those who wait, who would hang
+                return StorageFailed(redact(f"{type(error).__name__}: {error}"))
             else:
                 return None
             with self._turn:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import strandline
-from strandline.tableformat.errors import AccessDenied, OutcomeUnclear, StoreBusy
+from strandline.tableformat.errors import (
+    AccessDenied,
+    OutcomeUnclear,
+    StoreBusy,
+    UnsupportedStore,
+)
 from strandline.tableformat.storage import open_storage
 from strandline.writers import log_places, wal_objects
 from strandline.writers.log import LogOptions, read_log
@@ -224,6 +229,29 @@ def test_a_denied_log_says_so_at_once(
 
     with pytest.raises(strandline.LogFailed, match="may not write"):
         log.sync_until(1)
+
+
+def test_a_store_that_fails_in_an_unknown_way_lets_nobody_wait_for_ever(
+    store: WatchedStorage, open_log: Callable[..., ObjectLog]
+) -> None:
+    """[E14] Such as one that knows no conditional writes; later records are tried all the same."""
+    broken = True
+
+    def fail(*_: str) -> None:
+        if broken:
+            raise UnsupportedStore("does not know conditional writes")
+
+    store.before = fail
+    log = open_log(give_up_s=NEVER_S)
+    log.write(_frame(1), 1)
+    with pytest.raises(strandline.LogFailed, match="does not know conditional writes"):
+        log.sync_until(1)
+
+    broken = False
+    log.write(_frame(2), 2)
+    log.sync_until(2)
+
+    assert _stored(store) == [[1], [2]]
 
 
 def test_committed_records_need_no_object(
