@@ -19,6 +19,7 @@ class WriterStats:
     records: int
     """Appends taken; each is one record of the log."""
     rows_committed: int
+    """In the table; those below the retention floor are not."""
     commits: int
     rows_pending: int
     bytes_pending: int

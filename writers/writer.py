@@ -118,7 +118,9 @@ class Writer:
 
     def _use_schema(self, schema: Schema) -> None:
         # One assignment: a row is never looked at under one schema and stored under another.
-        self._check = RowCheck(schema, self._place.head.manifest.config)
+        config = self._place.head.manifest.config
+        self._check = RowCheck(schema, config)
+        self._refuses_late = config.on_late == "error"
 
     # --- taking rows ---
 
@@ -144,6 +146,8 @@ class Writer:
     def _take_row(self, data: Any, limit_s: float | None) -> tuple[Memtable, int] | None:
         """Take one plain row after a quick look; None: the data needs a careful one."""
         check = self._check
+        if self._refuses_late and self._place.head.manifest.floor_ts > 0:
+            return None
         values = check.values(data)
         if values is None:
             return None
@@ -252,11 +256,14 @@ class Writer:
     # --- waiting and leaving ---
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return once every row taken so far is committed."""
+        """Return once every row taken so far is committed; `WriterBusy` after `timeout` seconds."""
+        now = self._place.chain.runtime.monotonic
+        until = None if timeout is None else now() + timeout
         with self._buffers.changed:
             waiting = self._buffers.uncommitted()
         for memtable in waiting:
-            Receipt(memtable, memtable.records - 1, self._buffers.ask_for).wait(timeout)
+            left_s = None if until is None else max(0.0, until - now())
+            Receipt(memtable, memtable.records - 1, self._buffers.ask_for).wait(left_s)
 
     @property
     def sync_state(self) -> str:
@@ -285,7 +292,7 @@ class Writer:
             sync_state=self.sync_state,
             rows=flusher.rows + rows_pending,
             records=records,
-            rows_committed=flusher.rows,
+            rows_committed=flusher.rows - committer.dropped_rows,
             commits=flusher.commits,
             rows_pending=rows_pending,
             bytes_pending=held,

@@ -10,7 +10,8 @@ import pytest
 
 import strandline
 from strandline.tableformat import paths
-from tests.tables import SCHEMA, Script, events
+from tests.edited import commit_by_hand
+from tests.tables import SCHEMA, START_MS, Script, events
 from tests.writers.rigs import (
     PATIENCE_S,
     Rig,
@@ -318,6 +319,40 @@ def test_what_is_refused_reaches_neither_log_nor_table(tmp_path: Path) -> None:
         assert logged(folder) == [0, 1]
         assert writer.stats().records == 2
     assert numbers(rig.open().scan()) == [0, 1]
+
+
+@pytest.mark.parametrize("as_batch", [False, True])
+def test_rows_below_the_floor_are_refused_before_they_are_logged(
+    tmp_path: Path, *, as_batch: bool
+) -> None:
+    """[T4] [LATE-3] on_late='error': a single row is looked at like a batch."""
+    rig = Rig(url=str(tmp_path / "table"), on_late="error")
+    commit_by_hand(rig.open(), floor_ts=START_MS + 5_000)
+    with rig.table.writer("w", wal=tmp_path / "wal", **LATER) as writer:
+        with pytest.raises(strandline.LateRows):
+            writer.append([event(4), event(5)] if as_batch else event(4))
+        assert logged(tmp_path / "wal") == []
+        assert writer.append([event(5)] if as_batch else event(5)).wait(PATIENCE_S).dropped == 0
+    assert numbers(rig.open().scan()) == [5]
+
+
+@pytest.mark.parametrize("rises", ["before", "between"])
+def test_rows_below_the_floor_are_dropped_and_counted(tmp_path: Path, rises: str) -> None:
+    """[T4] [T5] Whether the floor was there or rises after the rows were acknowledged."""
+    rig = Rig(url=str(tmp_path / "table"))
+    if rises == "before":
+        commit_by_hand(rig.open(), floor_ts=START_MS + 5_000)
+    with rig.table.writer("w", wal=tmp_path / "wal", **LATER) as writer:
+        receipts = [writer.append(event(n)) for n in (3, 7, 4)]
+        receipts.append(writer.append([event(2), event(8)]))
+        if rises == "between":
+            commit_by_hand(rig.open(), floor_ts=START_MS + 5_000)
+        done = [receipt.wait(PATIENCE_S) for receipt in receipts]
+        stats = writer.stats()
+    assert [(c.rows, c.dropped) for c in done] == [(0, 1), (1, 0), (0, 1), (1, 1)]
+    assert [c.first_seq for c in done if c.rows] == [0, 1]
+    assert (stats.rows, stats.rows_committed, stats.dropped_late_rows) == (5, 2, 3)
+    assert numbers(rig.open().scan()) == [7, 8]
 
 
 def test_too_many_windows_in_one_append_are_refused(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 import strandline
+from strandline.catalog.runtime import REAL
 from strandline.tableformat.errors import AccessDenied, StorageFailed, StoreBusy
 from strandline.writers import flusher
+from strandline.writers.receipts import Receipt
 from strandline.writers.tuning import Tuning
 from tests.tables import events
 from tests.writers.rigs import PATIENCE_S, Rig, ended, event, in_threads, logged, numbers
@@ -313,6 +316,31 @@ def test_a_receipt_can_be_waited_for_again(tmp_path: Path) -> None:
             with pytest.raises(strandline.WriterBusy):
                 writer.flush(0)
         assert receipt.wait(PATIENCE_S).rows == 1
+
+
+def test_a_flush_waits_no_longer_than_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[T9] However many memtables wait, the time is for all of them together."""
+    waits: list[float] = []
+    now = 0.0
+    rig = Rig(replace(REAL, monotonic=lambda: now))
+
+    def wait(receipt: Receipt, timeout: float) -> None:
+        nonlocal now
+        del receipt
+        waits.append(timeout)
+        now += 0.4
+
+    with rig.table.writer("w", wal=tmp_path / "wal", flush_rows=1, **LATER) as writer:
+        with rig.gate() as gate, monkeypatch.context() as patch:
+            for n in range(3):
+                writer.append(event(n))
+            gate.wait()
+            patch.setattr(Receipt, "wait", wait)
+            writer.flush(1.0)
+        writer.flush(PATIENCE_S)
+    assert waits == pytest.approx([1.0, 0.6, 0.2])
 
 
 # --- tuning -------------------------------------------------------------------------------------
