@@ -248,6 +248,9 @@ def evolve(
     `protected_ids` are columns the table's configuration stands on, with the reason.
     """
     columns = {column.id: column for column in schema.columns}
+    changed = {name for name, _ in (*change.widen, *change.rename)}
+    for name in changed.intersection(change.drop):
+        raise InvalidInput(f"column {name!r} is to be dropped and kept at once; choose one")
     for name, wider in change.widen:
         column = schema.column(name)
         columns[column.id] = _widened(column, wider, protected_ids)
