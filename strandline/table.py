@@ -149,6 +149,7 @@ class Table(ReadsRows):
             rows=rows,
             schema=schema,
             conditions=conditions,
+            alone=True,
         )
         if change.is_empty:
             # Every row was older than the retention floor.

@@ -106,6 +106,17 @@ def classify(
     return _lateness(ts_ms, before_rows, np.maximum(earlier, before_rows), after, jitter_ms)
 
 
+def only_behind(ts_ms: Int64s, shards: Int32s | None, marks: Marks, jitter_ms: int) -> Lateness:
+    """Which rows are stored apart, of a batch that stands alone.
+
+    `marks` know no keys, and after it nothing is remembered by key: then there is no need to look
+    at keys, which takes longer than everything else where each row has its own.
+    """
+    before = marks.unknown[0 if shards is None else shards]
+    behind = ts_ms < before - jitter_ms
+    return Lateness(marks, behind=behind if behind.any() else None)
+
+
 def _classify_one_key(ts_ms: Int64s, marks: Marks, jitter_ms: int) -> Lateness:
     before = marks.unknown[0]
     after = replace(marks, unknown=np.maximum(marks.unknown, ts_ms.max()))
@@ -198,7 +209,7 @@ def _remember(marks: Marks, groups: _Groups, shard_of_key: Int32s, newest: Int64
     unknown = marks.unknown
     surplus = len(keys) - marks.max_keys
     if surplus > 0:
-        by_age = np.argsort(used)
+        by_age = np.argpartition(used, surplus)
         forgotten, kept = by_age[:surplus], by_age[surplus:]
         unknown = unknown.copy()
         np.maximum.at(unknown, shard[forgotten], times[forgotten])

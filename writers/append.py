@@ -99,11 +99,15 @@ class AppendChange:
         conditions: Conditions,
         marks: Marks | None = None,
         acknowledged: Acknowledged | None = None,
+        alone: bool = False,
     ) -> None:
-        """`marks`: what a long-lived writer remembers; without, what the manifest does."""
+        """`marks`: what a long-lived writer remembers; without, what the manifest does.
+
+        `alone`: no append of the same writer follows, and nobody asks how late its rows were.
+        """
         self._storage, self._runtime = storage, runtime
         self._rows, self._schema, self._conditions = rows, schema, conditions
-        self._marks, self._acknowledged = marks, acknowledged
+        self._marks, self._acknowledged, self._alone = marks, acknowledged, alone
         self._place(head)
 
     @property
@@ -125,7 +129,7 @@ class AppendChange:
         )
         self.dropped_late = self._rows.num_rows - rows.num_rows
         marks = self._marks or marks_of(head.shard_marks, config.shards)
-        layout = lay_out(rows, ts_ms, self._schema, config, marks)
+        layout = lay_out(rows, ts_ms, self._schema, config, marks, alone=self._alone)
         self.jitter_rows = layout.lateness.count(JITTER)
         self.late_rows = layout.lateness.count(LATE)
         self.marks_after = layout.lateness.marks

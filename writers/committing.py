@@ -131,7 +131,9 @@ def check_fits_a_commit(rows: pa.Table, schema: Schema, config: Config, ts_ms: A
     if windows > most_windows(config):
         # So many windows times shards could be too many files; laying them out counts them. Each
         # may become two when rows turn out to be late.
-        files = len(lay_out(rows, ts_ms, schema, config, marks_of({}, config.shards)).pieces)
+        files = len(
+            lay_out(rows, ts_ms, schema, config, marks_of({}, config.shards), alone=True).pieces
+        )
         if config.jitter_ms is not None and 2 * files > MAX_FILES_PER_COMMIT:
             raise InvalidInput(
                 f"the rows fall into {files} files (windows times shards), twice that if they are "

@@ -72,16 +72,30 @@ class _Group:
     where: slice | Array
 
 
-def lay_out(rows: pa.Table, ts_ms: Array, schema: Schema, config: Config, marks: Marks) -> Layout:
-    """Decide the files of a batch whose rows have their times."""
+def lay_out(
+    rows: pa.Table,
+    ts_ms: Array,
+    schema: Schema,
+    config: Config,
+    marks: Marks,
+    *,
+    alone: bool = False,
+) -> Layout:
+    """Decide the files of a batch whose rows have their times.
+
+    `alone`: the marks know no keys, and nobody asks for them, or for how late rows are, afterwards.
+    """
     keys = shards = None
-    if config.shard_by is not None:
+    if config.shard_by is not None and (config.shards > 1 or not alone):
         column = schema.by_id[config.shard_by]
         values = rows.column(column.name)
         keys = sharding.key_hashes(values, column.type)
         if config.shards > 1:
             shards = sharding.shards_of(values, column.type, config.shards, config.shard_hash, keys)
-    found = lateness.classify(ts_ms, keys, shards, marks, config.jitter_ms or 0)
+    if alone:
+        found = lateness.only_behind(ts_ms, shards, marks, config.jitter_ms or 0)
+    else:
+        found = lateness.classify(ts_ms, keys, shards, marks, config.jitter_ms or 0)
     apart = None if config.jitter_ms is None else found.behind
     groups = list(_groups(ts_ms, config.window_ms, shards, apart))
     if len(groups) > MAX_FILES_PER_COMMIT:

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.tableformat import lateness
-from strandline.tableformat.lateness import JITTER, LATE, NORMAL, Marks, classify, marks_of
+from strandline.tableformat.lateness import (
+    JITTER,
+    LATE,
+    NORMAL,
+    Marks,
+    classify,
+    marks_of,
+    only_behind,
+)
 
 FAR_MS = 253_402_300_799_999
 times = st.one_of(st.integers(0, 40), st.integers(0, FAR_MS))
@@ -83,6 +91,32 @@ def test_classes_equal_a_look_at_every_row(
 
         assert (classes, behind) == expected
         assert dict(zip(marks.keys.tolist(), marks.marks.tolist(), strict=True)) == model.marks
+
+
+@given(
+    rows=rows_of_keys,
+    durable=st.dictionaries(st.integers(0, 2), times),
+    jitter_ms=st.one_of(st.integers(0, 20), st.integers(0, FAR_MS)),
+    shards=st.integers(1, 3),
+    keyed=st.booleans(),
+)
+def test_a_batch_that_stands_alone_is_stored_as_if_keys_were_looked_at(
+    rows: list[tuple[int, int]],
+    durable: dict[int, int],
+    jitter_ms: int,
+    shards: int,
+    *,
+    keyed: bool,
+) -> None:
+    """[T3] Where no key is known, the shard's mark is every key's."""
+    marks = marks_of(durable, shards)
+    ts, keys = [ts for _, ts in rows], [key for key, _ in rows]
+    _, expected, _ = classes_of(ts, keys if keyed else None, marks, jitter_ms, shards)
+
+    of_rows = np.array([key % shards for key in keys], np.int32) if keyed and shards > 1 else None
+    found = only_behind(np.array(ts, np.int64), of_rows, marks, jitter_ms)
+
+    assert ([False] * len(ts) if found.behind is None else found.behind.tolist()) == expected
 
 
 @given(
