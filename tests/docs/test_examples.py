@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import strandline
+
 if TYPE_CHECKING:
     from tests.conftest import S3Bucket
 
@@ -176,7 +178,11 @@ def test_the_demo_answers(tmp_path: Path) -> None:
 
 
 def test_the_demo_without_java_shows_what_it_can(tmp_path: Path) -> None:
-    """The Python part runs, a hint says what to install, and the exit code says it was not all."""
+    """The Python part runs, a hint says what to install, and the exit code says it was not all.
+
+    A table of the user's own, such as the README's, stays where it is.
+    """
+    own = strandline.create_table(tmp_path / "lake" / "events", {"n": "int64"})
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "demo.py")],
         cwd=tmp_path,
@@ -191,3 +197,6 @@ def test_the_demo_without_java_shows_what_it_can(tmp_path: Path) -> None:
     assert "bought" in done.stdout
     assert "needs Java 17" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "strandline describe lake/demo/events" in done.stdout
+    assert own.refresh().version == 1
+    assert strandline.open_table(tmp_path / "lake" / "demo" / "events").tail().next_seq > 0
