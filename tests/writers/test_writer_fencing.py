@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import strandline
+from strandline.tableformat.actions import MAX_PREVIOUS
+from strandline.tableformat.storage import open_storage
 from tests.tables import events, memory_url
-from tests.writers.rigs import PATIENCE_S, Rig, ended, event, logged, numbers
+from tests.writers.rigs import (
+    PATIENCE_S,
+    Rig,
+    close_now,
+    ended,
+    event,
+    flush_once,
+    logged,
+    numbers,
+    without_threads,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -208,3 +221,34 @@ def test_an_id_of_numbered_batches_cannot_be_a_writer(tmp_path: Path) -> None:
     with pytest.raises(strandline.CommitConflict, match="another writer_id"):
         rig.table.writer("w", wal=tmp_path / "wal")
     rig.table.writer("v", wal=tmp_path / "wal").close()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_writers_that_share_a_log_in_a_store_lose_and_double_nothing(seed: int) -> None:
+    """[O8] [E2] [E15] Any of them appends, commits, crashes or is replaced at any time."""
+    chance = random.Random(seed)
+    rig, wal = Rig(), memory_url()
+    alive: list[list[Any]] = []
+    acknowledged: list[int] = []
+    with without_threads():
+        for n in range(60):
+            what = chance.choice(["open", "append", "append", "append", "flush", "crash"])
+            if what == "open" or not alive:
+                # One that was replaced more often than a position remembers has to be gone.
+                alive = [[writer, claims + 1] for writer, claims in alive if claims < MAX_PREVIOUS]
+                alive.append([rig.open().writer("w", wal=wal, **LATER), 0])
+                continue
+            entry = chance.choice(alive)
+            if what == "append":
+                entry[0].append(event(n))
+                acknowledged.append(n)
+            elif what == "crash":
+                alive.remove(entry)
+            elif entry[0]._buffers.uncommitted():  # noqa: SLF001
+                try:
+                    flush_once(entry[0])
+                except strandline.WriterFenced:
+                    alive.remove(entry)
+        close_now(rig.open().writer("w", wal=wal, **LATER))
+    assert sorted(numbers(rig.open().scan())) == acknowledged
+    assert open_storage(wal).list("") == []
