@@ -82,6 +82,8 @@ class AsyncWriter:
         self._queue: deque[_Entry] = deque()
         """Appends that could not be taken at once: rows enter in the order of the calls."""
         self._taking: asyncio.Task[None] | None = None
+        self._is_full = False
+        """Nothing is being taken, because the writer's memory is full."""
         self._unsynced: list[tuple[int, asyncio.Future[None]]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._opening = threading.Lock()
@@ -167,8 +169,9 @@ class AsyncWriter:
             entry.taken.cancel()
             raise
         if not entry.taken.done():
+            # If its turn has not come yet, it may find room all the same.
             entry.expired = True
-            if not entry.in_hand:
+            if self._is_full:
                 _resolve(entry.taken, error=_busy())
         taken: _Taken = await entry.taken
         return taken
@@ -178,16 +181,10 @@ class AsyncWriter:
             while self._queue:
                 entries = [entry for entry in self._queue if not entry.taken.done()]
                 self._queue.clear()
-                for entry in entries:
-                    entry.in_hand = True
                 count = await self._in_thread(self._take_each, entries)
                 for entry in entries[:count]:
                     _resolve(entry.taken, entry.outcome, entry.error)
-                for entry in reversed(entries[count:]):
-                    entry.in_hand = False
-                    self._queue.appendleft(entry)
-                    if entry.expired:
-                        _resolve(entry.taken, error=_busy())
+                self._queue.extendleft(reversed(entries[count:]))
                 if count < len(entries):
                     await self._room()
         except Exception as error:  # noqa: BLE001 - raised in the tasks that wait
@@ -210,9 +207,16 @@ class AsyncWriter:
 
     async def _room(self) -> None:
         """Wait for the oldest rows to be committed: only that gives memory back."""
-        waiting = await self._locked(self.writer._buffers.uncommitted)
-        if waiting:
-            await self._until_settled(waiting[0])
+        self._is_full = True
+        for entry in self._queue:
+            if entry.expired:
+                _resolve(entry.taken, error=_busy())
+        try:
+            waiting = await self._locked(self.writer._buffers.uncommitted)
+            if waiting:
+                await self._until_settled(waiting[0])
+        finally:
+            self._is_full = False
 
     # --- promises ---
 
@@ -312,8 +316,6 @@ class _Entry:
 
     data: Any
     taken: asyncio.Future[Any]
-    in_hand: bool = False
-    """A thread is about to take it: whether it was taken is known when the thread is done."""
     expired: bool = False
     """Its time is over: it is not to wait any longer."""
     outcome: _Taken | None = None

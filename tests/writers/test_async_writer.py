@@ -174,6 +174,8 @@ def test_full_memory_makes_tasks_wait_and_then_go_on() -> None:
             await asyncio.to_thread(gate.asked.wait)
             with pytest.raises(strandline.WriterBusy, match="not taken"):
                 await writer.append(_row(1000), timeout=0)
+            with pytest.raises(strandline.WriterBusy, match="not taken"):
+                await writer.append([_row(1001)], timeout=0.01)
             assert sum(task.done() for task in tasks) < 50
             assert writer.stats().bytes_pending < 10_000
             for _ in range(100):
@@ -184,6 +186,34 @@ def test_full_memory_makes_tasks_wait_and_then_go_on() -> None:
 
     _run(main())
     assert numbers_in(gate.table) == list(range(100))
+
+
+def test_a_timeout_is_for_memory_and_for_nothing_else(
+    table: strandline.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[E14] Where there is room, waiting for one's turn is no reason to be refused."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        async with table.async_writer("p", wal=tmp_path / "wal") as writer:
+            take = writer.writer._take  # noqa: SLF001
+
+            def take_slowly(*given: Any) -> Any:
+                begun.set()
+                go_on.wait()
+                return take(*given)
+
+            monkeypatch.setattr(writer.writer, "_take", take_slowly)
+            first = asyncio.create_task(writer.append([_row(0)]))
+            await asyncio.to_thread(begun.wait)
+            others = [asyncio.create_task(writer.append(_row(n), timeout=0)) for n in (1, 2)]
+            for _ in range(20):
+                await asyncio.sleep(0)
+            go_on.set()
+            await asyncio.gather(first, *others)
+
+    _run(main())
+    assert numbers_in(table) == [0, 1, 2]
 
 
 def test_cancelled_tasks_lose_nothing_and_double_nothing() -> None:
