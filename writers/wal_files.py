@@ -59,8 +59,9 @@ class LogFolder:
             ) from None
         if lock is None:
             raise LogInUse(
-                f"another process writes to the log in {self.path}. Two would mix their records. "
-                "Give each process its own writer_id (or wal folder), or close the other one."
+                f"the log in {self.path} is held by another writer, of this process or of another "
+                "process. Two would mix their records. Close the other one, or give each its own "
+                "writer_id (or wal folder)."
             )
         self._lock = lock
         self.where = self.path
