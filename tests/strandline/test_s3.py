@@ -6,6 +6,7 @@ import logging
 import pickle
 import traceback
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import strandline
 from strandline.api import open_in
 from strandline.catalog.page_cache import PAGES
+from strandline.writers import log_places
 from tests.tables import SCHEMA, Place, events, numbers_in
 
 pytestmark = pytest.mark.s3
@@ -151,3 +153,37 @@ def test_credentials_never_come_out(s3_bucket: Any, caplog: pytest.LogCaptureFix
     for canary in CANARIES.values():
         assert canary not in everything
         assert canary.encode() not in stored
+
+
+def test_credentials_of_a_writer_never_come_out(
+    s3_bucket: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[C10] Table and log have their own; both work, and then the log's store is gone."""
+    mine = {**s3_bucket.storage_options, **CANARIES}
+    logs = {key: f"{value}-of-the-log" for key, value in CANARIES.items()}
+    wal = {"dir": f"{s3_bucket.url}-wal", "storage_options": {**s3_bucket.storage_options, **logs}}
+    gone = {**wal, "storage_options": {**wal["storage_options"], "endpoint_url": "http://[::1]:9"}}
+    seen: list[str] = []
+    with caplog.at_level(logging.DEBUG):
+        table = strandline.create_table(
+            s3_bucket.url, SCHEMA, time_column="ts", storage_options=mine
+        )
+        with table.writer("w", wal=wal, metrics=lambda *told: seen.append(repr(told))) as writer:
+            receipt = writer.append(events(0, 3))
+            receipt.wait()
+            seen += [repr(writer), repr(vars(writer)), repr(receipt), repr(writer.stats())]
+        seen += [repr(writer.close()), str(writer.close())]
+        hasty = partial(log_places.ObjectFolder, give_up_s=0.0)
+        monkeypatch.setattr(log_places, "ObjectFolder", hasty)
+        for fail in (
+            lambda: table.writer("w", wal=gone),
+            lambda: table.recover("w", gone),
+            lambda: table.writer("w", wal={**wal, "no_such_option": 1}),
+        ):
+            with pytest.raises(strandline.StrandlineError) as caught:
+                fail()
+            seen += [str(caught.value), repr(caught.value), repr(pickle.dumps(caught.value))]
+            seen += traceback.format_exception(caught.value)
+    everything = "\n".join([*seen, caplog.text])
+    for canary in CANARIES.values():
+        assert canary not in everything
