@@ -2,77 +2,51 @@
 
 from __future__ import annotations
 
-import struct
-from typing import Any, Final
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
-_LONG_LIST: Final = 15
+from strandline.tableformat.thrift import CompactReader
 
 
-class _Thrift:
-    """Just enough of Thrift's compact protocol to read a structure as a dict of field ids."""
+@dataclass(frozen=True)
+class Page:
+    """A page with its header."""
 
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data, self.at = data, at
+    start: int
+    size: int
+    values: int | None
+    """In a data page; None: a dictionary."""
 
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
 
-    def zigzag(self) -> int:
-        value = self.varint()
-        return (value >> 1) ^ -(value & 1)
+def pages_of(data: bytes) -> list[list[list[Page]]]:
+    """For each row group and each leaf column, its pages."""
+    footer = pq.read_metadata(pa.BufferReader(data))
+    return [
+        [_pages(data, footer.row_group(group).column(leaf)) for leaf in range(footer.num_columns)]
+        for group in range(footer.num_row_groups)
+    ]
 
-    def take(self, size: int) -> bytes:
-        self.at += size
-        return self.data[self.at - size : self.at]
 
-    def structure(self) -> dict[int, Any]:
-        found: dict[int, Any] = {}
-        field = 0
-        while (head := self.take(1)[0]) != _STOP:
-            field = field + (head >> 4) if head >> 4 else self.zigzag()
-            found[field] = self.value(head & 0x0F)
-        return found
-
-    def value(self, kind: int) -> Any:
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
-        if kind == _BYTE:
-            return self.take(1)[0]
-        if kind == _DOUBLE:
-            return struct.unpack("<d", self.take(8))[0]
-        if kind == _BINARY:
-            return self.take(self.varint())
-        if kind in (_LIST, _SET):
-            head = self.take(1)[0]
-            size = self.varint() if head >> 4 == _LONG_LIST else head >> 4
-            return [self.value(head & 0x0F) for _ in range(size)]
-        return self.structure() if kind == _STRUCT else self.zigzag()
+def _pages(data: bytes, chunk: pq.ColumnChunkMetaData) -> list[Page]:
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    end = start + chunk.total_compressed_size
+    found = []
+    while start < end:
+        reader = CompactReader(data, start)
+        header = reader.structure()
+        size = reader.at + header[3] - start
+        inner = header.get(5) or header.get(8)
+        found.append(Page(start, size, None if inner is None else inner[1]))
+        start += size
+    return found
 
 
 def rows_per_page(data: bytes) -> list[list[int]]:
     """For each column chunk, the number of values in each of its data pages."""
-    footer = pq.read_metadata(pa.BufferReader(data))
-    out = []
-    for group in range(footer.num_row_groups):
-        for leaf in range(footer.num_columns):
-            chunk = footer.row_group(group).column(leaf)
-            start = chunk.dictionary_page_offset or chunk.data_page_offset
-            reader, rows = _Thrift(data, start), []
-            while reader.at < start + chunk.total_compressed_size:
-                header = reader.structure()
-                reader.take(header[3])
-                if (page := header.get(5) or header.get(8)) is not None:
-                    rows.append(page[1])
-            out.append(rows)
-    return out
+    return [
+        [page.values for page in pages if page.values is not None]
+        for group in pages_of(data)
+        for pages in group
+    ]

@@ -1,0 +1,1 @@
+"""Index kinds against the rows they were built from."""
