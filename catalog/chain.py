@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from strandline.catalog.manifest_service import ManifestService
 from strandline.catalog.runtime import REAL
 from strandline.tableformat import codec, manifest, paths
 from strandline.tableformat.errors import (
@@ -22,6 +23,7 @@ from strandline.tableformat.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from strandline.catalog.local_cache import LocalCache
     from strandline.catalog.runtime import Runtime
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.storage import Storage
@@ -50,13 +52,21 @@ class Snapshot:
 class Chain:
     """The versions of one table."""
 
-    def __init__(self, storage: Storage, runtime: Runtime = REAL) -> None:
+    def __init__(
+        self, storage: Storage, runtime: Runtime = REAL, cache: LocalCache | None = None
+    ) -> None:
         self.storage = storage
         self.runtime = runtime
+        self.service = ManifestService(storage, cache)
 
     def load(self, version: int, known: Snapshot | None = None) -> Snapshot:
         """Read one version; `ObjectMissing` if it is not there. `known`: an earlier one, if any."""
-        data = self._patiently(lambda: self.storage.read(paths.manifest_path(version)))
+        return self._decode(self._read(version), version, known)
+
+    def _read(self, version: int) -> bytes:
+        return self._patiently(lambda: self.storage.read(paths.manifest_path(version)))
+
+    def _decode(self, data: bytes, version: int, known: Snapshot | None = None) -> Snapshot:
         where = f"manifest {version} of {self.storage.url}"
         document = codec.decode_document(data, where)
         decoded = manifest.from_json(document, version, known.manifest if known else None)
@@ -64,6 +74,10 @@ class Chain:
 
     def find_head(self) -> Snapshot:
         """Find the newest version by listing: two requests."""
+        with self.service.asking_for_head():
+            return self._find_head()
+
+    def _find_head(self) -> Snapshot:
         for _ in range(_HEAD_ATTEMPTS):
             version = self._newest_name()
             if version is None:
@@ -106,10 +120,11 @@ class Chain:
         The shortcut is safe only while no manifest newer than `known` can have been removed. After
         that the chain may have a gap behind `known`, and the head is found by listing.
         """
-        head = self._gallop(known) if self.storage.is_local else self._follow(known)
-        if not known.confirmed_ms <= head.confirmed_ms <= known.confirmed_ms + TRUST_MS:
-            head = self.find_head()
-        self.check_same_table(known, head)
+        with self.service.asking_for_head():
+            head = self._gallop(known) if self.storage.is_local else self._follow(known)
+            if not known.confirmed_ms <= head.confirmed_ms <= known.confirmed_ms + TRUST_MS:
+                head = self._find_head()
+            self.check_same_table(known, head)
         return head
 
     def check_same_table(self, known: Snapshot, found: Snapshot) -> None:
@@ -128,7 +143,7 @@ class Chain:
                 head = self.load(head.manifest.version + 1, head)
             except ObjectMissing:
                 return replace(head, confirmed_ms=self.storage.clock_ms())
-        return self.find_head()
+        return self._find_head()
 
     def _gallop(self, known: Snapshot) -> Snapshot:
         """Where asking is cheap: double the step while versions exist, then halve it."""
@@ -143,7 +158,7 @@ class Chain:
         try:
             head = self.load(low, known) if low != known.manifest.version else known
         except ObjectMissing:
-            return self.find_head()
+            return self._find_head()
         return replace(head, confirmed_ms=self.storage.clock_ms())
 
     def _exists(self, version: int) -> bool:
@@ -172,7 +187,7 @@ class Chain:
                 f"{self.storage.url} has versions up to {head.manifest.version}, not {version}"
             )
         try:
-            found = self.load(version)
+            found = self._load_older(version, head)
         except ObjectMissing:
             found = None
         # A name below the marker may be a stalled writer's, created after the version was removed.
@@ -184,6 +199,23 @@ class Chain:
         if found.manifest.table_uuid != head.manifest.table_uuid:
             raise CorruptTable(f"version {version} of {self.storage.url} is of another table")
         return found
+
+    def _load_older(self, version: int, head: Snapshot) -> Snapshot:
+        """A version below the head, from a faster tier if the head's history names its commit."""
+        record = next((r for r in head.manifest.history if r.version == version), None)
+        if record is None:
+            return self.load(version)
+        commit_id, table_uuid = record.commit_id, head.manifest.table_uuid
+        return self.service.get_or_load_document(
+            paths.manifest_path(version),
+            commit_id,
+            read=lambda: self._read(version),
+            decode=lambda data: self._decode(data, version),
+            is_right=lambda found: (
+                found.manifest.commit.commit_id == commit_id
+                and found.manifest.table_uuid == table_uuid
+            ),
+        )
 
     def as_of(self, timestamp_ms: int, head: Snapshot) -> Snapshot:
         """The version that was the head at this time: by recent history, else by halving."""

@@ -163,7 +163,7 @@ class _Attempt:
             properties=self.properties,
         )
         writers = writer_ids(change.actions)
-        cold = documents.cold_positions(self.chain.storage, head.manifest, writers)
+        cold = documents.cold_positions(self.chain.service, head.manifest, writers)
         try:
             applied = apply(head.manifest, head.xxh64, change.actions, stamp, cold)
         except (CommitConflict, InvalidInput):

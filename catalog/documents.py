@@ -1,4 +1,4 @@
-"""Pages beside the manifest: read whole, checked against their reference, cached."""
+"""Pages beside the manifest: read whole, through the manifest service, and decoded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from strandline.catalog.page_cache import PAGES
+from strandline.catalog.manifest_service import Part
 from strandline.tableformat import codec
-from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing
+from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.fields import Fields
 from strandline.tableformat.manifest import (
     FORMAT_NAME,
@@ -23,44 +23,25 @@ from strandline.tableformat.segments import PageRef, WindowEntry, window_from_js
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from strandline.tableformat.storage import Storage
+    from strandline.catalog.manifest_service import ManifestService
 
 WINDOWS = "windows"
 POSITIONS = "positions"
 
 
 def _read_pages(
-    storage: Storage,
+    service: ManifestService,
     refs: Sequence[PageRef | DocumentRef],
     decode: Callable[[Any, bytes], Any],
 ) -> list[Any]:
-    """Decoded pages in the order of `refs`; those not cached are fetched together."""
-    keys = [(storage.url, ref.path, ref.xxh64) for ref in refs]
-    found = {key: PAGES.get(key) for key in keys}
-    missing = [(key, ref) for key, ref in zip(keys, refs, strict=True) if found[key] is None]
-    if missing:
-        try:
-            blobs = storage.read_ranges([(ref.path, 0, ref.object_bytes) for _, ref in missing])
-        except ObjectMissing as error:
-            raise MissingFile(
-                f"{storage.url}: a page that the manifest lists is missing ({error}). Rows cannot "
-                "be read without it; restore it from a copy of the table."
-            ) from None
-        for (key, ref), data in zip(missing, blobs, strict=True):
-            if codec.checksum(data) != ref.xxh64:
-                raise CorruptTable(
-                    f"{storage.url}: page {ref.path} does not have the checksum that the manifest "
-                    "gives. It was damaged or overwritten; restore it from a copy of the table."
-                )
-            page = decode(ref, data)
-            PAGES.put(key, page, 4 * ref.object_bytes)
-            found[key] = page
-    return [found[key] for key in keys]
+    """Decoded pages in the order of `refs`."""
+    parts = [Part(ref.path, 0, ref.object_bytes, ref.xxh64) for ref in refs]
+    return service.get_or_load(parts, lambda i, data: decode(refs[i], data))
 
 
-def segment_pages(storage: Storage, refs: Sequence[PageRef]) -> list[SegmentPage]:
+def segment_pages(service: ManifestService, refs: Sequence[PageRef]) -> list[SegmentPage]:
     """Pages of segments."""
-    return _read_pages(storage, refs, SegmentPage)
+    return _read_pages(service, refs, SegmentPage)
 
 
 # --- windows -----------------------------------------------------------------------------------
@@ -74,9 +55,11 @@ def encode_windows(entries: Sequence[WindowEntry]) -> bytes:
     )
 
 
-def window_pages(storage: Storage, refs: Sequence[PageRef]) -> list[tuple[WindowEntry, ...]]:
+def window_pages(
+    service: ManifestService, refs: Sequence[PageRef]
+) -> list[tuple[WindowEntry, ...]]:
     """Pages of folded windows."""
-    return _read_pages(storage, refs, _decode_windows)
+    return _read_pages(service, refs, _decode_windows)
 
 
 def _decode_windows(ref: PageRef, data: bytes) -> tuple[WindowEntry, ...]:
@@ -97,9 +80,11 @@ def encode_positions(positions: Mapping[str, Position]) -> bytes:
     )
 
 
-def position_pages(storage: Storage, refs: Sequence[DocumentRef]) -> list[dict[str, Position]]:
+def position_pages(
+    service: ManifestService, refs: Sequence[DocumentRef]
+) -> list[dict[str, Position]]:
     """Pages of folded writer positions."""
-    return _read_pages(storage, refs, _decode_positions)
+    return _read_pages(service, refs, _decode_positions)
 
 
 def _decode_positions(ref: DocumentRef, data: bytes) -> dict[str, Position]:
@@ -110,7 +95,7 @@ def _decode_positions(ref: DocumentRef, data: bytes) -> dict[str, Position]:
 
 
 def cold_positions(
-    storage: Storage, manifest: Manifest, writer_ids: Iterable[str]
+    service: ManifestService, manifest: Manifest, writer_ids: Iterable[str]
 ) -> dict[str, Position]:
     """What pages say of writers that the manifest itself does not list; later pages win."""
     unknown = [key for key in writer_ids if key not in manifest.positions]
@@ -120,7 +105,7 @@ def cold_positions(
         if any(ref.min_id <= key <= ref.max_id for key in unknown)
     ]
     found: dict[str, Position] = {}
-    for page in position_pages(storage, refs):
+    for page in position_pages(service, refs):
         found.update({key: page[key] for key in unknown if key in page})
     return found
 

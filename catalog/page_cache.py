@@ -1,6 +1,6 @@
-"""A bounded cache of verified pages, shared by all tables of a process.
+"""The fastest tier: decoded, verified objects in memory, shared by all tables of a process.
 
-Pages never change and their references carry a checksum, so a page found by path and checksum is
+They never change and their references carry a checksum, so what is found by path and checksum is
 right for ever; only memory decides how long it stays.
 """
 
@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 DEFAULT_BYTES: Final = 256 * 2**20
 
 
+class ObjectKey(NamedTuple):
+    """What a kept object is a copy of, in memory and on disk."""
+
+    place: str
+    """The table's URL as it may be shown, never with credentials."""
+    path: str
+    identity: str
+    """What tells it from any other object that ever had this path, such as its checksum."""
+
+
 class PageCache:
-    """Least recently used pages leave first."""
+    """Least recently used objects leave first."""
 
     def __init__(self, limit_bytes: int = DEFAULT_BYTES) -> None:
         self._limit = limit_bytes
         self._used = 0
-        self._pages: OrderedDict[tuple[str, ...], tuple[int, Any]] = OrderedDict()
+        self._pages: OrderedDict[ObjectKey, tuple[int, Any]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: tuple[str, ...]) -> Any | None:
+    def get(self, key: ObjectKey) -> Any | None:
         with self._lock:
             found = self._pages.get(key)
             if found is None:
@@ -30,7 +40,7 @@ class PageCache:
             self._pages.move_to_end(key)
             return found[1]
 
-    def put(self, key: tuple[str, ...], page: Any, weight: int) -> None:
+    def put(self, key: ObjectKey, page: Any, weight: int) -> None:
         with self._lock:
             if key in self._pages or weight > self._limit:
                 return

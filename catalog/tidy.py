@@ -76,7 +76,7 @@ def _merge(chain: Chain, manifest: Manifest) -> MetadataChange | None:
     if due is None:
         return None
     window, refs = due
-    data = pages.merge_pages(documents.segment_pages(chain.storage, refs), manifest.schema)
+    data = pages.merge_pages(documents.segment_pages(chain.service, refs), manifest.schema)
     ref, write = _write_page(chain, manifest, data, refs, sum(page.entries for page in refs))
     merged = MergePages(window, tuple(page.path for page in refs), ref)
     return MetadataChange((merged,), (write,))
@@ -109,7 +109,7 @@ def _fold_windows(chain: Chain, manifest: Manifest) -> MetadataChange | None:
         return None
     folded, merged = due
     entries = list(folded)
-    for page in documents.window_pages(chain.storage, merged):
+    for page in documents.window_pages(chain.service, merged):
         entries.extend(page)
     data = documents.encode_windows(entries)
     path = paths.document_page_path(manifest.version, chain.runtime.random_hex(8))
@@ -129,7 +129,7 @@ def _fold_positions(chain: Chain, manifest: Manifest) -> MetadataChange | None:
         merged = manifest.position_pages
         oldest = manifest.commit.committed_at - manifest.config.writer_retention_ms
         listed = {}
-        for page in documents.position_pages(chain.storage, merged):
+        for page in documents.position_pages(chain.service, merged):
             listed.update(page)
         listed = {key: p for key, p in listed.items() if p.committed_at >= oldest} | folded
     data = documents.encode_positions(listed)

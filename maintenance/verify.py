@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from strandline.catalog import documents
+from strandline.maintenance.verify_index import check_index
 from strandline.readers.segment_reader import read_segment
 from strandline.tableformat import codec
 from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing, StrandlineError
 from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID
+from strandline.tableformat.indexes.reference import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from strandline.catalog.manifest_service import ManifestService
     from strandline.tableformat.manifest import DocumentRef, Manifest
     from strandline.tableformat.segments import PageRef, SegmentEntry, Summary
     from strandline.tableformat.storage import Storage
@@ -79,16 +82,16 @@ class VerifyReport:
         return out
 
 
-def verify(storage: Storage, manifest: Manifest, *, deep: bool = False) -> VerifyReport:
+def verify(service: ManifestService, manifest: Manifest, *, deep: bool = False) -> VerifyReport:
     """Check everything that a version refers to; `deep` decodes all rows as well."""
-    walk = _Walk(storage, manifest)
+    walk = _Walk(service, manifest)
     walk.positions()
     entries = walk.entries()
     for entry in entries:
         walk.segment(entry, deep=deep)
     walk.numbering(entries)
     return VerifyReport(
-        url=storage.url,
+        url=service.storage.url,
         version=manifest.version,
         deep=deep,
         segments=len(entries),
@@ -123,12 +126,16 @@ def check_segment(storage: Storage, entry: SegmentEntry) -> None:
 
 @dataclass(slots=True)
 class _Walk:
-    storage: Storage
+    service: ManifestService
     manifest: Manifest
     problems: list[Problem] = field(default_factory=list)
     pages: int = 0
     complete: bool = True
     """Whether every segment is known; False once a page that lists some could not be read."""
+
+    @property
+    def storage(self) -> Storage:
+        return self.service.storage
 
     def _report(self, path: str | None, error: object) -> None:
         self.problems.append(Problem(path, str(error)))
@@ -136,7 +143,7 @@ class _Walk:
     # --- pages ---
 
     def _page(
-        self, ref: _Ref, load: Callable[[Storage, Sequence[_Ref]], list[_Page]]
+        self, ref: _Ref, load: Callable[[ManifestService, Sequence[_Ref]], list[_Page]]
     ) -> _Page | None:
         """A page's content, once its bytes in the store have been compared with the reference.
 
@@ -149,7 +156,7 @@ class _Walk:
                 raise CorruptTable(f"it has {size} bytes and should have {ref.object_bytes}")
             if codec.checksum(self.storage.read(ref.path)) != ref.xxh64:
                 raise CorruptTable("it does not have the checksum of its reference")
-            return load(self.storage, [ref])[0]
+            return load(self.service, [ref])[0]
         except ObjectMissing:
             self._report(ref.path, "the page is missing")
         except StrandlineError as error:
@@ -203,6 +210,11 @@ class _Walk:
                 self._rows(entry)
         except StrandlineError as error:
             self._report(entry.path, error)
+        if entry.index is not None:
+            try:
+                check_index(self.storage, self.manifest.schema, entry, entry.index, deep=deep)
+            except StrandlineError as error:
+                self._report(path_of(entry.path), error)
 
     def _rows(self, entry: SegmentEntry) -> None:
         """Read every column; the reader checks footer, row count, page checksums and types."""
@@ -269,6 +281,6 @@ def _groups(entries: Iterable[SegmentEntry]) -> Iterable[list[SegmentEntry]]:
         yield group
 
 
-def _segments_of(storage: Storage, refs: Sequence[PageRef]) -> list[list[SegmentEntry]]:
-    pages = documents.segment_pages(storage, refs)
+def _segments_of(service: ManifestService, refs: Sequence[PageRef]) -> list[list[SegmentEntry]]:
+    pages = documents.segment_pages(service, refs)
     return [page.entries(np.arange(page.count)) for page in pages]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from strandline.catalog.cache_places import open_cache
 from strandline.catalog.chain import Chain
 from strandline.catalog.commit import create
 from strandline.catalog.runtime import REAL
@@ -33,6 +34,7 @@ def create_table(
     ttl: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     exist_ok: bool = False,
+    cache: Any = None,
     **config: Any,
 ) -> Table:
     """Create a table and give a handle to it.
@@ -40,12 +42,21 @@ def create_table(
     `schema`: an Arrow schema, or a dict of names to types such as `{"ts": "timestamptz"}`.
     `time_column`: where a row's time comes from; without one, it is the time of arrival.
     `ttl`: how long rows live (`"7d"`, `"12h"`); it decides the length of time windows.
-    `exist_ok`: open the table if there is one already. Further `config`: timestamping, uncapped,
-    order, stats_columns, row_group_rows, writer_retention, shard_by, shards, shard_hash, sort_by,
-    jitter_ms, on_late, zone_rows, zone_pages (docs/decisions/006).
+    `exist_ok`: open the table if there is one already. `cache`: as for `open_table`.
+    Further `config`: timestamping, uncapped, order, stats_columns, row_group_rows,
+    writer_retention, shard_by, shards, shard_hash, sort_by, jitter_ms, on_late, zone_rows,
+    zone_pages (docs/decisions/006).
     """
     storage = open_storage(url, storage_options)
-    return create_in(storage, schema, exist_ok=exist_ok, time_column=time_column, ttl=ttl, **config)
+    return create_in(
+        storage,
+        schema,
+        exist_ok=exist_ok,
+        cache=cache,
+        time_column=time_column,
+        ttl=ttl,
+        **config,
+    )
 
 
 def create_in(
@@ -54,6 +65,7 @@ def create_in(
     *,
     exist_ok: bool = False,
     runtime: Runtime = REAL,
+    cache: Any = None,
     **config: Any,
 ) -> Table:
     """Create a table in a storage that is open already."""
@@ -62,7 +74,7 @@ def create_in(
         settings = make_config(columns, **config)
     except TypeError as error:
         raise InvalidInput(f"unknown table option: {error}") from None
-    chain = Chain(storage, runtime)
+    chain = Chain(storage, runtime, open_cache(cache, is_local=storage.is_local))
     try:
         existing = chain.find_head()
     except TableNotFound:
@@ -103,12 +115,16 @@ def open_table(
     as_of: datetime | str | int | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
+    cache: Any = None,
 ) -> Table:
     """Open a table: live, or pinned to a `version`, or to the one that was newest `as_of` a time.
 
     `as_of`: a datetime, ISO text, or milliseconds since 1970; without a zone it is UTC.
+    `cache`: keep copies of metadata on this machine's disk, for later processes too: True (the
+    user's cache folder), a folder, a dict of `dir` and `bytes`, or False. By default the
+    environment variable STRANDLINE_CACHE decides, and without it there is none (docs/storage.md).
     """
-    return open_in(open_storage(url, storage_options), version, as_of)
+    return open_in(open_storage(url, storage_options), version, as_of, cache=cache)
 
 
 def open_in(
@@ -117,6 +133,7 @@ def open_in(
     as_of: datetime | str | int | None = None,
     *,
     runtime: Runtime = REAL,
+    cache: Any = None,
 ) -> Table:
     """Open a table in a storage that is open already."""
     if version is not None and as_of is not None:
@@ -124,7 +141,7 @@ def open_in(
     if version is not None and type(version) is not int:
         raise InvalidInput(f"version must be an integer, not {version!r}")
     moment = None if as_of is None else _milliseconds(as_of)
-    chain = Chain(storage, runtime)
+    chain = Chain(storage, runtime, open_cache(cache, is_local=storage.is_local))
     head = chain.find_head()
     if version is not None:
         return Table(chain, head, pinned=chain.at_version(version, head))
