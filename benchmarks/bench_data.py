@@ -41,6 +41,43 @@ def events(rows: int, *, first_id: int = 0, seed: int = 7) -> pa.Table:
     return pa.Table.from_batches(batches, schema=SCHEMA)
 
 
+VISITS = pa.schema(
+    [
+        pa.field("ts", pa.timestamp("us", tz="UTC")),
+        pa.field("event_id", pa.int64()),
+        pa.field("user_id", pa.string()),
+        pa.field("country", pa.string()),
+        pa.field("event_type", pa.string()),
+        pa.field("amount", pa.float64()),
+        pa.field("status", pa.int32()),
+    ]
+)
+
+
+def visits(rows: int, *, first_id: int, users: int) -> pa.Table:
+    """Rows that readers look for: one each millisecond, users in no order and equally often."""
+    random = np.random.default_rng((11, first_id))
+    ids = np.arange(first_id, first_id + rows, dtype=np.int64)
+    names = pa.array([user_name(n) for n in range(users)])
+    return pa.table(
+        [
+            pa.array((START_MS + ids * ROW_EVERY_MS) * 1_000, VISITS.field("ts").type),
+            pa.array(ids),
+            names.take(pa.array(random.integers(0, users, rows))),
+            _chosen(_COUNTRIES, rows, random),
+            _chosen(_EVENTS, rows, random),
+            pa.array(np.round(random.gamma(2.0, 30.0, rows), 2)),
+            pa.array(random.choice([200, 201, 302, 404, 500], rows), pa.int32()),
+        ],
+        schema=VISITS,
+    )
+
+
+def user_name(number: int) -> str:
+    """How users are called."""
+    return f"user-{number:08d}"
+
+
 def _chunk(rows: int, first_id: int, random: np.random.Generator) -> pa.RecordBatch:
     ids = np.arange(first_id, first_id + rows, dtype=np.int64)
     users = random.integers(0, 200_000, rows)

@@ -177,7 +177,9 @@ class _PageMaker:
         from strandline.writers.segment_file import encode_segment
 
         self._head = head
-        self._file = encode_segment(bench_data.events(ROWS), head.schema, head.config)
+        times = np.arange(ROWS) * bench_data.ROW_EVERY_MS + bench_data.START_MS
+        rows = bench_data.events(ROWS)
+        self._file = encode_segment(rows, head.schema, head.config, ts_ms=times)
         self._models: dict[int, Any] = {}
 
     def entry(self, number: int) -> Any:

@@ -33,7 +33,7 @@ COUNTED = 10
 def run(root: Path, options: argparse.Namespace) -> bool:
     """Count, race, count again."""
     lines, found = [], {}
-    with _server() as endpoint:
+    with moto_server() as endpoint:
         for library in LIBRARIES:
             if options.only and library not in {*options.only, "strandline"}:
                 continue
@@ -72,7 +72,8 @@ def run(root: Path, options: argparse.Namespace) -> bool:
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def moto_server() -> Iterator[str]:
+    """Start a server with an empty bucket, in a process of its own; its URL."""
     program = Path(__file__).with_name("bench_moto_server.py")
     server = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
@@ -86,7 +87,7 @@ def _server() -> Iterator[str]:
         server.wait()
 
 
-def _requests(endpoint: str) -> dict[str, int]:
+def requests_since(endpoint: str) -> dict[str, int]:
     """Requests by kind since the last call."""
     with urllib.request.urlopen(f"{endpoint}/__requests__") as answer:  # noqa: S310
         counts: dict[str, int] = json.load(answer)
@@ -96,16 +97,16 @@ def _requests(endpoint: str) -> dict[str, int]:
 def _measure(library: str, endpoint: str, root: Path) -> dict[str, Any]:
     appends = _appends(library, endpoint, root, "counted")
     appends[0](bench_data.events(ROWS))
-    _requests(endpoint)
+    requests_since(endpoint)
     for number in range(1, COUNTED + 1):
         appends[0](bench_data.events(ROWS, first_id=number * ROWS))
-    per_commit = _requests(endpoint)
+    per_commit = requests_since(endpoint)
     one = _race(library, endpoint, root, 1)
     many = _race(library, endpoint, root, WRITERS)
     plan = _plan_requests(library, endpoint, root)
     return {
         "per_commit": sum(per_commit.values()) / COUNTED,
-        "kinds": _kinds(per_commit, COUNTED),
+        "kinds": kinds_of(per_commit, COUNTED),
         "rate_1": one["rate"],
         "rate_n": many["rate"],
         "acknowledged": many["acknowledged"],
@@ -113,12 +114,13 @@ def _measure(library: str, endpoint: str, root: Path) -> dict[str, Any]:
         "lost": one["lost"] + many["lost"],
         "doubled": one["doubled"] + many["doubled"],
         "plan": sum(plan.values()),
-        "plan_kinds": _kinds(plan, 1),
+        "plan_kinds": kinds_of(plan, 1),
     }
 
 
-def _kinds(counts: dict[str, int], commits: int) -> str:
-    return ", ".join(f"{count / commits:g} {kind}" for kind, count in sorted(counts.items()))
+def kinds_of(counts: dict[str, int], times: int) -> str:
+    """Requests of one time, by kind."""
+    return ", ".join(f"{count / times:g} {kind}" for kind, count in sorted(counts.items()))
 
 
 def _race(library: str, endpoint: str, root: Path, writers: int) -> dict[str, Any]:
@@ -176,12 +178,12 @@ def _write(  # noqa: PLR0917 - a process takes no keywords that would read bette
 def _plan_requests(library: str, endpoint: str, root: Path) -> dict[str, int]:
     """Requests of a fresh process that opens the small table and plans a scan."""
     context = multiprocessing.get_context("spawn")
-    _requests(endpoint)
+    requests_since(endpoint)
     process = context.Process(target=_plan, args=(library, endpoint, root, "counted"))
     process.start()
     process.join()
     assert process.exitcode == 0
-    return _requests(endpoint)
+    return requests_since(endpoint)
 
 
 # --- the libraries -----------------------------------------------------------------------------
@@ -196,13 +198,13 @@ def _appends(
 
         strandline.create_table(
             _url(library, name), bench_data.SCHEMA, time_column="ts",
-            storage_options=_s3fs(endpoint),
+            storage_options=s3fs_options(endpoint),
         )  # fmt: skip
     elif library == "deltalake":
         import deltalake
 
         deltalake.DeltaTable.create(
-            _url(library, name), bench_data.SCHEMA, storage_options=_delta(endpoint)
+            _url(library, name), bench_data.SCHEMA, storage_options=delta_options(endpoint)
         )
     else:
         catalog = _iceberg(endpoint, root)
@@ -217,12 +219,12 @@ def _opened(
     if library == "strandline":
         import strandline
 
-        held = strandline.open_table(_url(library, name), storage_options=_s3fs(endpoint))
+        held = strandline.open_table(_url(library, name), storage_options=s3fs_options(endpoint))
         return held.append, held
     if library == "deltalake":
         import deltalake
 
-        delta = deltalake.DeltaTable(_url(library, name), storage_options=_delta(endpoint))
+        delta = deltalake.DeltaTable(_url(library, name), storage_options=delta_options(endpoint))
         return lambda rows: deltalake.write_deltalake(delta, rows, mode="append"), delta
     iceberg = _iceberg(endpoint, root).load_table(f"n.{name}")
 
@@ -265,7 +267,8 @@ def _url(library: str, name: str) -> str:
     return f"s3://{BUCKET}/{library}/{name}"
 
 
-def _s3fs(endpoint: str) -> dict[str, Any]:
+def s3fs_options(endpoint: str) -> dict[str, Any]:
+    """How s3fs reaches the server."""
     return {
         "key": "bench",
         "secret": "bench",
@@ -273,7 +276,8 @@ def _s3fs(endpoint: str) -> dict[str, Any]:
     }
 
 
-def _delta(endpoint: str) -> dict[str, str]:
+def delta_options(endpoint: str) -> dict[str, str]:
+    """How Rust's object_store reaches the server."""
     return {
         "AWS_ACCESS_KEY_ID": "bench",
         "AWS_SECRET_ACCESS_KEY": "bench",

@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python benchmarks/run.py [commits contention bulk planning s3 writer]`."""
+"""Run the benchmarks: `python benchmarks/run.py [commits contention bulk … readers]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import bench_peers
 from bench_report import say
 
-NAMES = ("commits", "contention", "bulk", "planning", "s3", "writer")
+NAMES = ("commits", "contention", "bulk", "planning", "s3", "writer", "readers")
 
 
 def main() -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.readers.arrow_arrays import (
+    binary_array,
+    bool_array,
+    decimal_array,
+    number_array,
+)
 from strandline.tableformat import types
 from strandline.tableformat.binding import (
     Bound,
@@ -30,6 +35,7 @@ from strandline.tableformat.binding import (
     BoundOr,
     BoundPair,
 )
+from strandline.tableformat.column_lookup import NestedField
 from strandline.tableformat.like import ANY, LikePattern
 from strandline.tableformat.types import Domain
 
@@ -38,7 +44,9 @@ if TYPE_CHECKING:
 
     from strandline.tableformat.schema import Column
 
-_NULL: Final = pa.scalar(None, pa.bool_())
+_NULL: Final = pa.nulls(1, pa.bool_())[0]
+_ZERO: Final = number_array([0.0], pa.float64())[0]
+_NO, _YES = bool_array(np.array([False, True]))
 _KERNELS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": pc.equal,
     "!=": pc.not_equal,
@@ -76,13 +84,16 @@ class _Rows:
     def constant(self, value: bool | None) -> pa.Array:  # noqa: FBT001 - the value, not a switch
         if value is None:
             return pa.nulls(len(self), pa.bool_())
-        return pa.repeat(pa.scalar(value), len(self))
+        return pa.repeat(_YES if value else _NO, len(self))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
     def column(self, column: Column) -> Any:
         """As stored: of the column's type, or dictionary-encoded."""
+        if isinstance(column, NestedField):
+            # A struct that is null makes its fields null, whatever lies below it.
+            return pc.struct_field(self.column(column.root), list(column.path))
         name = self.names.get(column.id)
         kind = types.to_arrow(column.type)
         if name is None or name not in self.present:
@@ -113,7 +124,7 @@ def _evaluate(bound: Bound, rows: _Rows) -> Any:
 
 
 def _known(array: Any, *, value: bool) -> Any:
-    return pc.if_else(pc.is_valid(array), pa.scalar(value), _NULL)
+    return pc.if_else(pc.is_valid(array), _YES if value else _NO, _NULL)
 
 
 def _decoded(array: Any) -> Any:
@@ -160,17 +171,11 @@ def _in_domain(column: Column, array: Any) -> Any:
 def _literals(array: Any, column: Column, values: tuple[Any, ...]) -> pa.Array:
     """Domain values in the array's type."""
     if column.type.name == "decimal":
-        scale = column.type.scale
-        return pa.array([_scaled(value, scale) for value in values], array.type)
+        return decimal_array(values, array.type)
     if column.type.domain in (Domain.INT, Domain.FLOAT):
-        return pa.array(np.asarray(values, array.type.to_pandas_dtype()))
-    return pa.array(values, array.type)
-
-
-def _scaled(unscaled: int, scale: int) -> Decimal:
-    # Built from its parts: arithmetic would round to the context's 28 digits.
-    digits = tuple(map(int, str(abs(unscaled))))
-    return Decimal((int(unscaled < 0), digits, -scale))
+        return number_array(values, array.type)
+    raw = [value.encode() if isinstance(value, str) else value for value in values]
+    return binary_array(raw, array.type)
 
 
 # --- leaves -----------------------------------------------------------------------------------
@@ -191,7 +196,7 @@ def _compare(array: Any, column: Column, operator: str, value: Any) -> Any:
 def _is_in(array: Any, column: Column, values: tuple[Any, ...], *, with_nan: bool) -> Any:
     is_float = column.type.domain is Domain.FLOAT
     if is_float:
-        array = pc.add(array, 0.0)  # -0.0 becomes 0.0: is_in looks at bits
+        array = pc.add(array, _ZERO)  # -0.0 becomes 0.0: is_in looks at bits
     found = pc.is_in(array, value_set=_literals(array, column, values))
     if is_float and with_nan:
         found = pc.or_kleene(found, pc.is_nan(array))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
+from strandline.tableformat.errors import MissingFile
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
@@ -28,34 +30,58 @@ class Follow:
         *,
         start_seq: int,
         poll_s: float,
+        shows_seq: bool,
     ) -> None:
-        """`tail_seq` looks for a newer version; `scan_between` reads that version, or later."""
+        """`tail_seq` looks for a newer version; `scan_between` reads that version, or later.
+
+        Its scans give `_seq`, which callers see only where `shows_seq`.
+        """
         self._tail_seq, self._scan_between = tail_seq, scan_between
-        self._poll_s = poll_s
+        self._poll_s, self._shows_seq = poll_s, shows_seq
         self._stopped = threading.Event()
-        self._batches = self._follow(start_seq)
         self.next_seq = start_seq
         """Where a new follower would go on after the batches that were given so far."""
+        self._batches = self._follow()
 
-    def _follow(self, position: int) -> Iterator[pa.RecordBatch]:
+    def _follow(self) -> Iterator[pa.RecordBatch]:
         while not self._stopped.is_set():
             tail = self._tail_seq()
-            if tail <= position:
+            if tail <= self.next_seq:
                 self._stopped.wait(self._poll_s)
                 continue
-            for batch in self._scan_between(position, tail).to_batches():
-                if self._stopped.is_set():
-                    return
-                if batch.num_rows:
-                    self.next_seq = int(batch.column(batch.num_columns - 1)[-1].as_py()) + 1
-                    yield batch.slice(0).remove_column(batch.num_columns - 1)
-            self.next_seq = position = tail
+            scan = self._scan_between(self.next_seq, tail)
+            try:
+                yield from self._given(scan)
+            except MissingFile:
+                # Compaction may have replaced the file, and vacuum removed it, while we read: a
+                # newer version then lists the same rows elsewhere.
+                if self._scan_between(self.next_seq, tail).version == scan.version:
+                    raise
+                continue
+            if not self._stopped.is_set():
+                self.next_seq = tail
+
+    def _given(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        for batch in scan.to_batches():
+            if self._stopped.is_set():
+                return
+            if batch.num_rows:
+                self.next_seq = int(batch.column("_seq")[-1].as_py()) + 1
+                place = batch.schema.get_field_index("_seq")
+                yield batch if self._shows_seq else batch.remove_column(place)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        return next(self._batches)
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException:
+            # A generator ends with its first error; the place is kept, so another goes on there.
+            self._batches = self._follow()
+            raise
 
     def stop(self) -> None:
         """End the iteration, also one that waits for rows in another thread."""

@@ -1,41 +1,83 @@
-"""Planning a scan of one version: load the pages that may matter, prune, and order what is left."""
+"""Planning a scan of one version: prune by stats, then by indexes, and order what is left."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from strandline.catalog import documents
+from strandline.readers.splits import Plan, Split
 from strandline.tableformat import planning
 from strandline.tableformat.errors import CorruptTable
-from strandline.tableformat.planning import Plan, PlanReport
+from strandline.tableformat.planning import PlanReport
+from strandline.tableformat.shard_pruning import shards_left
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from strandline.catalog.manifest_service import ManifestService
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
-    from strandline.tableformat.storage import Storage
+    from strandline.tableformat.planning import Candidate
 
 
-def plan_scan(storage: Storage, manifest: Manifest, bound: Bound | None) -> Plan:
-    """The segments that may hold a row for which the bound filter is true."""
+def plan_scan(
+    service: ManifestService, manifest: Manifest, bound: Bound | None, *, indexes: bool = True
+) -> Plan:
+    """What to read to see every row for which the bound filter is true.
+
+    `indexes`: whether to look into index files; without, stats in the metadata decide alone.
+    """
     report = PlanReport()
+    candidates = _candidates(service, manifest, bound, report)
+    kept = _in_wanted_shards(candidates, bound, manifest, report)
+    for candidate in kept:
+        if candidate.entry.max_seq >= manifest.next_seq:
+            raise CorruptTable(f"{candidate.entry.path} holds rows beyond the table's tail")
+    kept.sort(key=lambda c: (c.entry.min_seq, c.entry.max_seq))
+    splits = [Split(candidate.entry, bound=candidate.bound) for candidate in kept]
+    if indexes and any(_is_indexed(split) for split in splits):
+        # Opening indexes needs numpy's sorting and our kinds; most plans of small tables do not.
+        from strandline.readers.index_selection import select_zones  # noqa: PLC0415
+
+        splits = select_zones(service.storage, manifest.schema, splits, report)
+    report.bytes_total = planning.parts_of(manifest).size_bytes
+    report.bytes_planned = sum(split.bytes_planned for split in splits)
+    report.rows_planned = sum(split.rows_planned for split in splits)
+    return Plan(tuple(splits), report)
+
+
+def _is_indexed(split: Split) -> bool:
+    return split.entry.index is not None and split.bound is not None
+
+
+def _candidates(
+    service: ManifestService, manifest: Manifest, bound: Bound | None, report: PlanReport
+) -> list[Candidate]:
+    """Segments that may match by the stats of the metadata."""
     schema = manifest.schema
     listed = planning.parts_of(manifest).pages
     window_refs = planning.keep_window_pages(manifest, bound, report)
     if window_refs:
         windows = list(manifest.windows)
-        for folded in documents.window_pages(storage, window_refs):
+        for folded in documents.window_pages(service, window_refs):
             windows.extend(folded)
         listed = planning.ListedPages(windows, schema)
     chosen = planning.keep_pages(listed, bound, report)
     kept = planning.keep_segments(manifest, bound, report)
-    pages = documents.segment_pages(storage, [ref for _, ref in chosen])
+    pages = documents.segment_pages(service, [ref for _, ref in chosen])
     for (window, _), page in zip(chosen, pages, strict=True):
         kept += planning.keep_in_page(page, window, bound, schema, report)
-    for entry in kept:
-        if entry.max_seq >= manifest.next_seq:
-            raise CorruptTable(f"{entry.path} holds rows beyond the table's tail")
-    kept.sort(key=lambda entry: (entry.min_seq, entry.max_seq))
-    report.bytes_total = planning.parts_of(manifest).size_bytes
-    report.bytes_planned = sum(entry.size_bytes for entry in kept)
-    report.rows_planned = sum(entry.row_count for entry in kept)
-    return Plan(tuple(kept), report)
+    return kept
+
+
+def _in_wanted_shards(
+    candidates: Iterable[Candidate], bound: Bound | None, manifest: Manifest, report: PlanReport
+) -> list[Candidate]:
+    """Those in shards that hold a wanted key."""
+    found = list(candidates)
+    shards = shards_left(bound, manifest.config)
+    if shards is None:
+        return found
+    kept = [candidate for candidate in found if candidate.entry.shard in shards]
+    report.shards.add(len(found), len(kept))
+    return kept

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from strandline.readers.explain import explain_plan
+from strandline.readers.in_order import in_order, needs_numbers
 from strandline.readers.planner import plan_scan
-from strandline.readers.segment_reader import read_segment
-from strandline.tableformat.binding import bind, columns_of
+from strandline.readers.read_ahead import DEFAULT_MEMORY_BYTES, ReadAhead
+from strandline.readers.split_reader import SplitReader
+from strandline.tableformat.binding import bind
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.expressions import all_of, col
 from strandline.tableformat.filter_parser import filter_from
-from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID
-from strandline.tableformat.segments import DENSE
+from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID, WINDOW_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from strandline.catalog.manifest_service import ManifestService
+    from strandline.readers.splits import Plan, Split
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.expressions import Expression
     from strandline.tableformat.manifest import Manifest
-    from strandline.tableformat.planning import Plan
     from strandline.tableformat.schema import Column
-    from strandline.tableformat.segments import SegmentEntry
-    from strandline.tableformat.storage import Storage
 
-READ_AHEAD: Final = 4
-"""Segments in memory or on their way at once."""
-READ_THREADS: Final = 2
+BATCH_ROWS: Final = 2**16
+"""No batch has more rows."""
+_UNITS_IN_BUDGET: Final = 4
+"""So many parts of segments fit the memory at once, if row groups are not larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,18 @@ class Request:
     start_ts: int | None = None
     end_ts: int | None = None
     limit: int | None = None
+    order_by: str | None = None
+    """A column; None: `_seq`, as rows are stored."""
+    descending: bool = False
+    indexes: bool = True
+    """Whether to look into index files; without them a scan gives the same rows."""
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    """What rows on their way to the caller may take, as planned."""
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
             raise InvalidInput("columns is a list of names, not one string")
-        for name in ("start_seq", "end_seq", "start_ts", "end_ts", "limit"):
+        for name in ("start_seq", "end_seq", "start_ts", "end_ts", "limit", "memory_bytes"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
                 raise InvalidInput(f"{name} must be an integer of 0 or more, not {value!r}")
@@ -64,7 +71,7 @@ class Scan:
 
     def __init__(
         self,
-        storage: Storage,
+        service: ManifestService,
         manifest: Manifest,
         request: Request,
         *,
@@ -73,10 +80,13 @@ class Scan:
         unflushed: Sequence[pa.Table] = (),
     ) -> None:
         """Take rows that are not committed yet as `unflushed`, with their hidden columns."""
-        self._storage, self._manifest, self._request = storage, manifest, request
+        self._service, self._storage = service, service.storage
+        self._manifest, self._request = manifest, request
         self._unflushed = unflushed
+        self._floor_ts, self._trim_seq = floor_ts, trim_seq
         self._columns = _chosen(manifest, request.columns)
         self._bound = _bound(manifest, request, floor_ts=floor_ts, trim_seq=trim_seq)
+        self._order = _order_column(manifest, request)
 
     @property
     def version(self) -> int:
@@ -84,6 +94,27 @@ class Scan:
         return self._manifest.version
 
     @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self._request
+
+    @property
+    def unflushed_rows(self) -> int:
+        """Rows in a writer's memory that are given too, where they match."""
+        return sum(table.num_rows for table in self._unflushed)
+
+    def changed(self, **changes: Any) -> Scan:
+        """A scan of the same version that asks for something else, such as other `columns`."""
+        return Scan(
+            self._service,
+            self._manifest,
+            replace(self._request, **changes),
+            floor_ts=self._floor_ts,
+            trim_seq=self._trim_seq,
+            unflushed=self._unflushed,
+        )
+
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the answer."""
         by_name = {field.name: field for field in self._manifest.schema.arrow}
@@ -96,40 +127,28 @@ class Scan:
 
     @cached_property
     def _plan(self) -> Plan:
-        return plan_scan(self._storage, self._manifest, self._bound)
+        return plan_scan(self._service, self._manifest, self._bound, indexes=self._request.indexes)
 
     def plan(self) -> Plan:
         """The segments that will be read, and what each step of planning removed."""
         return self._plan
 
     def explain(self) -> str:
-        """The plan in words."""
-        report = self._plan.report
+        """The plan in words: step by step what it removed, and what is left to read."""
         lines = [f"version {self.version} of {self._storage.url}"]
         if self._request.filter is not None:
             lines.append(f"filter: {filter_from(self._request.filter)}")
-        for name in ("window_pages", "windows", "pages", "segments"):
-            count = getattr(report, name)
-            lines.append(f"{name.replace('_', ' ')}: {count.kept} of {count.considered} may match")
         if self._unflushed:
-            rows = sum(table.num_rows for table in self._unflushed)
-            lines.append(f"unflushed: {rows} rows in the writer's memory")
-        lines.append(
-            f"to read: {report.rows_planned} rows in {len(self._plan.segments)} files, "
-            f"{report.bytes_planned} of {report.bytes_total} bytes"
-        )
+            lines.append(f"unflushed: {self.unflushed_rows} rows in the writer's memory")
+        lines.extend(explain_plan(self._plan))
         return "\n".join(lines)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Arrow batches, with a bounded number of segments in memory."""
-        left = self._request.limit
-        for rows in self._tables():
-            table = rows if left is None else rows.slice(0, left)
-            yield from table.to_batches()
-            if left is not None:
-                left -= table.num_rows
-                if left <= 0:
-                    return
+        """Arrow batches of at most 65,536 rows; what waits in memory is bounded."""
+        for table in self._limited():
+            if table.num_rows <= BATCH_ROWS:
+                table = table.combine_chunks()  # noqa: PLW2901 - small pieces as one
+            yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """A stream of Arrow batches, for libraries that take one."""
@@ -140,60 +159,131 @@ class Scan:
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+        tables = list(self._limited())
+        return pa.concat_tables(tables) if tables else pa.Table.from_batches([], self.schema)
 
-    def to_pandas(self) -> Any:
-        """All rows as a pandas DataFrame."""
-        return self.to_arrow().to_pandas()
+    # --- other libraries, loaded when asked for ---
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All rows as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
+        from strandline.readers import interop  # noqa: PLC0415
+
+        return interop.to_pandas(self, options)
 
     def to_polars(self) -> Any:
         """All rows as a Polars DataFrame."""
-        import polars as pl  # noqa: PLC0415 - an optional dependency
+        from strandline.readers import interop  # noqa: PLC0415
 
-        return pl.from_arrow(self.to_arrow())
+        return interop.to_polars(self)
+
+    def scan_polars(self) -> Any:
+        """A Polars LazyFrame: its filters, columns and `head` reach the scan, which reads less."""
+        from strandline.readers import interop  # noqa: PLC0415
+
+        return interop.scan_polars(self)
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """A DuckDB relation over the rows, on DuckDB's default connection unless one is given.
+
+        The filters and columns of queries reach the scan, which reads less.
+        """
+        from strandline.readers import interop  # noqa: PLC0415
+
+        return interop.to_duckdb(self, connection)
+
+    def to_pyarrow_dataset(self) -> Any:
+        """A pyarrow Dataset of the rows; its filters and columns reach the scan."""
+        from strandline.readers import interop  # noqa: PLC0415
+
+        return interop.to_pyarrow_dataset(self)
 
     def count(self) -> int:
-        """How many rows there are, without keeping them."""
-        return sum(batch.num_rows for batch in self.to_batches())
+        """How many rows there are; only what the filter looks at is read."""
+        splits = self._plan.splits
+        count = sum(split.entry.row_count for split in splits if split.bound is None)
+        count += sum(int(self._filtered(rows).num_rows) for rows in self._unflushed)
+        limit = self._request.limit
+        if limit is None or count < limit:
+            # Some column must tell the number of rows; this one is never stored.
+            doubtful = [self._reader(s, {WINDOW_ID}) for s in splits if s.bound is not None]
+            count += sum(int(rows.num_rows) for _, rows in self._read_ahead(doubtful))
+        return count if limit is None else min(count, limit)
 
     # --- execution ---
 
+    def _limited(self) -> Iterator[pa.Table]:
+        """Matching rows in order, up to the limit."""
+        left = self._request.limit
+        if left == 0:
+            return
+        for rows in self._tables():
+            if left is None:
+                yield rows
+                continue
+            yield rows.slice(0, left)
+            left -= rows.num_rows
+            if left <= 0:
+                return
+
     def _tables(self) -> Iterator[pa.Table]:
-        """Matching rows, one table for each run of segments whose numbers interleave."""
-        if self._request.limit == 0:
-            return
-        yield from self._committed_tables()
+        return self._in_sequence() if self._order is None else self._ordered(self._order)
+
+    def _ordered(self, key: Column) -> Iterator[pa.Table]:
+        from strandline.readers import ordered  # noqa: PLC0415 - kernels for sorting
+
+        request = self._request
+        best = ordered.BestRows(key, limit=request.limit, descending=request.descending)
         for rows in self._unflushed:
-            yield self._finish([self._filtered(rows)])
+            best.add(self._filtered(rows))
+        wanted = {column.id for column in self._columns} | {key.id, SEQ_ID}
+        ordered.collect(
+            best,
+            self._plan.splits,
+            key=key,
+            descending=request.descending,
+            limit=request.limit,
+            read=lambda chosen: self._read_ahead([self._reader(s, wanted) for s in chosen]),
+            zones_of=ordered.ZoneOrders(self._storage, self._manifest.schema, key, request.indexes),
+        )
+        if best.rows is not None:
+            yield self._answer(best.rows)
 
-    def _committed_tables(self) -> Iterator[pa.Table]:
-        runs = deque(_runs(self._plan.segments))
-        needed = {column.id for column in self._columns}
-        needed |= columns_of(self._bound) if self._bound is not None else frozenset()
-        if len(runs) == 1 and len(runs[0]) == 1:
-            (entry,) = runs[0]
-            yield self._finish([self._read(entry, needed | _to_sort(runs[0]))])
-            return
-        with ThreadPoolExecutor(READ_THREADS) as pool:
-            ahead: deque[list[Any]] = deque()
-            in_flight = 0
-            try:
-                while runs or ahead:
-                    while runs and (in_flight < READ_AHEAD or not ahead):
-                        run = runs.popleft()
-                        ids = needed | _to_sort(run)
-                        ahead.append([pool.submit(self._read, entry, ids) for entry in run])
-                        in_flight += len(run)
-                    done = ahead.popleft()
-                    in_flight -= len(done)
-                    yield self._finish([future.result() for future in done])
-            finally:
-                for futures in ahead:
-                    for future in futures:
-                        future.cancel()
+    def _in_sequence(self) -> Iterator[pa.Table]:
+        splits, segments = self._plan.splits, self._plan.segments
+        numbered = needs_numbers(segments)
+        wanted = {column.id for column in self._columns}
+        readers = []
+        rows_sure = 0
+        limit = self._request.limit
+        for split, sort in zip(splits, numbered, strict=True):
+            columns = wanted | {SEQ_ID} if sort else wanted
+            readers.append(self._reader(split, columns, most_rows=None if sort else limit))
+            rows_sure += split.entry.row_count if split.bound is None else 0
+            if limit is not None and rows_sure >= limit and not sort:
+                break
+        found = self._read_ahead(readers, may_stop=limit is not None and rows_sure < limit)
+        for rows in in_order(segments[: len(readers)], numbered, found):
+            yield self._answer(rows)
+        for rows in self._unflushed:
+            yield self._answer(self._filtered(rows))
 
-    def _read(self, entry: SegmentEntry, column_ids: set[int] | frozenset[int]) -> pa.Table:
-        return self._filtered(read_segment(self._storage, self._manifest, entry, column_ids))
+    def _reader(self, split: Split, wanted: set[int], most_rows: int | None = None) -> SplitReader:
+        return SplitReader(
+            self._storage,
+            self._manifest,
+            split,
+            wanted,
+            most_rows=most_rows,
+            unit_memory_bytes=self._request.memory_bytes // _UNITS_IN_BUDGET,
+        )
+
+    def _read_ahead(self, readers: Sequence[SplitReader], *, may_stop: bool = False) -> ReadAhead:
+        return ReadAhead(
+            readers,
+            is_local=self._storage.is_local,
+            memory_bytes=self._request.memory_bytes,
+            may_stop=may_stop,
+        )
 
     def _filtered(self, rows: pa.Table) -> pa.Table:
         # Row filters need pyarrow's kernels, which planning does without: see the import test.
@@ -204,13 +294,18 @@ class Scan:
         names = {c.id: c.name for c in (*self._manifest.schema.columns, *HIDDEN_COLUMNS.values())}
         return filter_table(self._bound, rows, names)
 
-    def _finish(self, tables: list[pa.Table]) -> pa.Table:
-        rows = tables[0]
-        if len(tables) > 1:
-            rows = pa.concat_tables(tables).sort_by("_seq")
-        elif "_seq" in rows.column_names and not _ascends(rows.column("_seq")):
-            rows = rows.sort_by("_seq")
-        return rows.select([column.name for column in self._columns]).cast(self.schema)
+    def _answer(self, rows: pa.Table) -> pa.Table:
+        """The columns that were asked for, in the types that the schema says."""
+        fields = [*self.schema]
+        arrays = [rows.column(field.name) for field in fields]
+        return pa.Table.from_arrays(
+            [
+                # Inner fields of an equal type may have other names.
+                array.cast(field.type) if pa.types.is_nested(field.type) else array
+                for array, field in zip(arrays, fields, strict=True)
+            ],
+            schema=self.schema,
+        )
 
 
 def _chosen(manifest: Manifest, names: Sequence[str] | None) -> list[Column]:
@@ -222,6 +317,17 @@ def _chosen(manifest: Manifest, names: Sequence[str] | None) -> list[Column]:
     if not chosen:
         raise InvalidInput("columns is empty; name at least one column, or leave it out")
     return chosen
+
+
+def _order_column(manifest: Manifest, request: Request) -> Column | None:
+    """The column to sort by; None where rows come in that order anyway."""
+    name = request.order_by
+    if name is None:
+        return HIDDEN_COLUMNS["_seq"] if request.descending else None
+    column = HIDDEN_COLUMNS.get(name) or manifest.schema.column(name)
+    if column.type.domain is None:
+        raise InvalidInput(f"order_by: column {name!r} is nested and has no order")
+    return None if column.id == SEQ_ID and not request.descending else column
 
 
 def _bound(manifest: Manifest, request: Request, *, floor_ts: int, trim_seq: int) -> Bound | None:
@@ -240,28 +346,3 @@ def _bound(manifest: Manifest, request: Request, *, floor_ts: int, trim_seq: int
     if request.end_ts is not None:
         terms.append(col("_ts") <= request.end_ts)
     return bind(all_of(terms), manifest.schema) if terms else None
-
-
-def _to_sort(run: Sequence[SegmentEntry]) -> frozenset[int]:
-    """What reading a run needs besides: numbers, unless its rows are known to be in order."""
-    in_order = len(run) == 1 and run[0].rows_are == DENSE
-    return frozenset() if in_order else frozenset({SEQ_ID})
-
-
-def _ascends(values: pa.ChunkedArray) -> bool:
-    numbers = values.to_numpy()
-    return bool((numbers[1:] > numbers[:-1]).all())
-
-
-def _runs(segments: Sequence[SegmentEntry]) -> Iterator[list[SegmentEntry]]:
-    """Segments sorted by their first number, grouped where their ranges overlap."""
-    run: list[SegmentEntry] = []
-    reach = -1
-    for entry in segments:
-        if run and entry.min_seq > reach:
-            yield run
-            run = []
-        run.append(entry)
-        reach = max(reach, entry.max_seq)
-    if run:
-        yield run

@@ -50,7 +50,7 @@ from strandline.tableformat.errors import (
     WriterPositionConflict,
     WriterPositionLost,
 )
-from strandline.tableformat.expressions import col
+from strandline.tableformat.expressions import Expression, col
 from strandline.writers.results import Commit
 
 if _TYPE_CHECKING:
@@ -107,6 +107,7 @@ __all__ = [
     "CorruptTable",
     "DamagedLog",
     "DoctorReport",
+    "Expression",
     "Fenced",
     "Follow",
     "InvalidFilter",

@@ -125,6 +125,20 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stats-columns", metavar="NAME,…", help="columns with stats for pruning")
     parser.add_argument("--row-group-rows", type=int, metavar="N")
     parser.add_argument("--writer-retention", metavar="DURATION")
+    parser.add_argument("--shard-by", metavar="NAME", help="the key that rows are spread by")
+    parser.add_argument("--shards", type=int, metavar="N")
+    parser.add_argument("--sort-by", metavar="NAME,…", help="how rows are sorted inside files")
+    parser.add_argument("--jitter-ms", type=int, metavar="N", help="later rows are stored apart")
+    parser.add_argument("--zone-rows", type=int, metavar="N", help="granule of indexes")
+    parser.add_argument("--zone-pages", action="store_true", help="finer reads, slower writes")
+    parser.add_argument(
+        "--index",
+        action="append",
+        default=[],
+        metavar="NAME=KIND,…",
+        help="indexes of a column, such as user=postings; again for more. NAME= alone: none",
+    )
+    parser.add_argument("--no-indexes", action="store_true", help="no index files at all")
     parser.add_argument("--exist-ok", action="store_true", help="open a table that is there")
 
 
@@ -163,6 +177,7 @@ def _add_scan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, metavar="N")
     parser.add_argument("--format", choices=("table", "json", "jsonl", "csv", "arrow"))
     parser.add_argument("--explain", action="store_true", help="show the plan, read no rows")
+    parser.add_argument("--no-indexes", action="store_true", help="leave index files alone")
     parser.add_argument("--count", action="store_true", help="show only how many rows there are")
     _add_version(parser)
 

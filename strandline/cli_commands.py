@@ -6,7 +6,7 @@ import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import strandline
 from strandline import cli_input, cli_output
@@ -46,12 +46,31 @@ def _time(milliseconds: int) -> str:
 # --- writing -----------------------------------------------------------------------------------
 
 
+_SETTINGS: Final = (
+    "timestamping",
+    "order",
+    "row_group_rows",
+    "writer_retention",
+    "shard_by",
+    "shards",
+    "jitter_ms",
+    "zone_rows",
+)
+"""Options of `create` that are settings of the table under the same name."""
+
+
 def create(given: Namespace) -> int:
     """Create a table."""
-    names = ("timestamping", "order", "row_group_rows", "writer_retention")
-    config = {name: value for name in names if (value := getattr(given, name)) is not None}
-    if given.stats_columns is not None:
-        config["stats_columns"] = cli_input.names(given.stats_columns)
+    config = {name: value for name in _SETTINGS if (value := getattr(given, name)) is not None}
+    for name in ("stats_columns", "sort_by"):
+        if getattr(given, name) is not None:
+            config[name] = cli_input.names(getattr(given, name))
+    if given.index and given.no_indexes:
+        raise InvalidInput("--index and --no-indexes contradict each other")
+    chosen = cli_input.pairs(given.index, "--index")
+    config["indexes"] = {name: cli_input.names(kinds) for name, kinds in chosen.items()} or (
+        not given.no_indexes
+    )
     table = strandline.create_table(
         given.url,
         cli_input.schema(given.schema),
@@ -60,6 +79,7 @@ def create(given: Namespace) -> int:
         storage_options=_options(given),
         exist_ok=given.exist_ok,
         uncapped=given.uncapped,
+        zone_pages=given.zone_pages,
         **config,
     )
     facts = {"url": table.url, "version": table.version, "uuid": table.uuid}
@@ -156,6 +176,7 @@ def scan(given: Namespace) -> int:
         start_ts=cli_input.milliseconds(given.start_ts),
         end_ts=cli_input.milliseconds(given.end_ts),
         limit=given.limit,
+        indexes=not given.no_indexes,
     )
     if given.explain:
         if given.json:

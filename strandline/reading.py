@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,7 @@ import pyarrow as pa
 
 from strandline.readers.planner import plan_scan
 from strandline.readers.scan import Request, Scan
-from strandline.tableformat.errors import InvalidInput
-from strandline.tableformat.expressions import In
+from strandline.tableformat.errors import BeyondTail, InvalidInput
 from strandline.tableformat.windows import parse_duration
 
 if TYPE_CHECKING:
@@ -54,12 +54,19 @@ class ReadsRows:
         start_ts: int | None = None,
         end_ts: int | None = None,
         limit: int | None = None,
+        order_by: str | None = None,
+        descending: bool = False,
+        indexes: bool = True,
     ) -> Scan:
         """Rows in the order of their sequence numbers, from the version that is newest now.
 
         `columns` may name `_seq`, `_ts` and `_window` too. `filter` is text such as
-        `"country = 'US' AND amount > 10"` or an expression made with `strandline.col`.
+        `"country = 'US' AND amount > 10"`, or an expression made with `strandline.col` or by
+        pyarrow; fields of structs are `device.os`.
         `start_seq`, `start_ts` (ms) and `end_ts` are inclusive, `end_seq` is exclusive.
+        `order_by` names another column to sort by; equal values follow each other by `_seq`, nulls
+        come last, NaN is the greatest. With `limit` only the best parts of the table are read.
+        `indexes=False` leaves index files alone: the rows are the same, it only takes longer.
         """
         request = Request(
             columns=columns,
@@ -69,13 +76,28 @@ class ReadsRows:
             start_ts=start_ts,
             end_ts=end_ts,
             limit=limit,
+            order_by=order_by,
+            descending=descending,
+            indexes=indexes,
         )
         return self._scan(self._latest().manifest, request)
+
+    def scan_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | Expression | None = None,  # noqa: A002 - the word users expect
+        **options: Any,
+    ) -> Any:
+        """A Polars LazyFrame over `scan(…)`: filters, columns and `head` of a query reach it.
+
+        It stays at the version that is newest now.
+        """
+        return self.scan(columns, filter, **options).scan_polars()
 
     def _scan(self, manifest: Manifest, request: Request) -> Scan:
         head = self._head.manifest
         return Scan(
-            self._chain.storage,
+            self._chain.service,
             manifest,
             request,
             # What has expired stays hidden, also when an older version is read.
@@ -123,27 +145,37 @@ class ReadsRows:
     ) -> Follow:
         """Arrow batches of rows as they are committed, from `from_seq` on (by default: new ones).
 
-        Endless; `stop()`, or leaving a `with` block, ends it. Looks for rows every `poll`.
+        Endless; `stop()`, or leaving a `with` block, ends it. Looks for rows every `poll`. After
+        an error the next step goes on behind the last batch that was given.
         """
         from strandline.readers.follow import Follow  # noqa: PLC0415
 
         poll_s = parse_duration(poll, "poll") / 1000
-        Request(columns=columns, filter=filter, start_seq=from_seq)
-        start = self.tail().next_seq if from_seq is None else from_seq
+        tail_seq = self.tail().next_seq
+        start = tail_seq if from_seq is None else from_seq
+        # What is wrong with the request is said now, and not by the first row that comes.
+        self.scan(columns, filter, start_seq=start)
+        if start > tail_seq:
+            raise BeyondTail(start, tail_seq)
 
         def scan_between(start_seq: int, end_seq: int) -> Scan:
             manifest = self._latest().manifest
             names = manifest.schema.arrow.names if columns is None else columns
             request = Request(
-                # The place is kept by the last column, whatever the caller asked for.
-                columns=[*names, "_seq"],
+                columns=list(dict.fromkeys([*names, "_seq"])),
                 filter=filter,
                 start_seq=start_seq,
                 end_seq=end_seq,
             )
             return self._scan(manifest, request)
 
-        return Follow(lambda: self.tail().next_seq, scan_between, start_seq=start, poll_s=poll_s)
+        return Follow(
+            lambda: self.tail().next_seq,
+            scan_between,
+            start_seq=start,
+            poll_s=poll_s,
+            shows_seq=columns is not None and "_seq" in columns,
+        )
 
     def by_key(
         self,
@@ -158,20 +190,19 @@ class ReadsRows:
     ) -> pa.Table:
         """Rows of some keys, or of all, by key and then by time; one pass whatever their number.
 
-        `by`: the key's column, by default the one the table is sharded by. Both times (ms) are
-        inclusive. `limit`: rows per key, the earliest or, with `latest`, the newest; 0 is all.
+        `keys`: a list of values, in which None finds the rows without a key. `by`: the key's
+        column, by default the one the table is sharded by. Both times (ms) are inclusive.
+        `limit`: rows per key, the earliest or, with `latest`, the newest; 0 is all.
         """
-        from strandline.readers.by_key import ordered_by_key  # noqa: PLC0415
+        from strandline.readers.by_key import key_is_among, ordered_by_key  # noqa: PLC0415
 
         if type(limit) is not int or limit < 0:
             raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        if keys is not None and (isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable)):
+            raise InvalidInput(f"keys is a list of values, not one value such as {keys!r}")
         manifest = self._latest().manifest
         key = self._key_column(manifest, by)
-        wanted = None
-        if keys is not None:
-            if isinstance(keys, (str, bytes)):
-                raise InvalidInput("keys is a list of values, not one value")
-            wanted = In(key, tuple(keys))
+        wanted = None if keys is None else key_is_among(key, list(keys))
         names = list(manifest.schema.arrow.names if columns is None else columns)
         request = Request(
             columns=list(dict.fromkeys([*names, key, "_ts", "_seq"])),
@@ -183,11 +214,15 @@ class ReadsRows:
         return rows.select(names)
 
     def _key_column(self, manifest: Manifest, by: str | None) -> str:
-        if by is not None:
-            return manifest.schema.column(by).name
-        if manifest.config.shard_by is None:
+        shard_by = manifest.config.shard_by
+        if by is None and shard_by is not None:
+            return manifest.schema.by_id[shard_by].name
+        if by is None:
             raise InvalidInput("say by which column: by='name'; this table has no shard_by")
-        return manifest.schema.by_id[manifest.config.shard_by].name
+        column = manifest.schema.column(by)
+        if column.type.domain is None:
+            raise InvalidInput(f"column {by!r} has type {column.type}, which cannot be a key")
+        return column.name
 
     def changes(
         self,
@@ -233,7 +268,7 @@ class ReadsRows:
     def files(self) -> pa.Table:
         """Every data file of the version, one row each, in the order of sequence numbers."""
         manifest = self._latest().manifest
-        segments = plan_scan(self._chain.storage, manifest, None).segments
+        segments = plan_scan(self._chain.service, manifest, None).segments
         names = ("path", "row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts")
         rows: dict[str, list[Any]] = {name: [getattr(s, name) for s in segments] for name in names}
         rows["window_start"] = [s.window.start_ms for s in segments]
@@ -241,6 +276,7 @@ class ReadsRows:
         rows["shard"] = [s.shard for s in segments]
         rows["schema_version"] = [s.schema_id for s in segments]
         rows["created_at"] = [s.created_at for s in segments]
+        rows["index_bytes"] = [0 if s.index is None else s.index.size_bytes for s in segments]
         kinds = {"path": pa.string(), "shard": pa.int32(), "schema_version": pa.int32()}
         return pa.table(
             {name: pa.array(values, kinds.get(name, pa.int64())) for name, values in rows.items()}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.catalog.commit import Change, Committed
+    from strandline.catalog.manifest_service import ManifestService
     from strandline.maintenance.verify import VerifyReport
     from strandline.tableformat.config import Config
     from strandline.tableformat.manifest import Manifest, Position
@@ -93,9 +94,14 @@ class Table(ReadsRows):
         """All metadata of the version this handle has seen last, for tools that do more."""
         return self._snapshot.manifest
 
+    @property
+    def manifest_service(self) -> ManifestService:
+        """Where this handle's metadata comes from: its state, and counters for each tier."""
+        return self._chain.service
+
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Check every file of the version against its checksums; `deep` reads all rows too."""
-        return verify(self._chain.storage, self._latest().manifest, deep=deep)
+        return verify(self._chain.service, self._latest().manifest, deep=deep)
 
     def refresh(self) -> Table:
         """Look for a newer version; every scan does this by itself."""
@@ -166,7 +172,7 @@ class Table(ReadsRows):
         made = done.snapshot.manifest
         # The rows are safe. Housekeeping may take its time, and may fail.
         listed = len(made.segments)
-        if rolling.should_roll(listed - len(change.pending), listed):
+        if rolling.should_roll(listed - change.files, listed):
             self._see(tidy(self._chain, done.snapshot))
         dropped = change.dropped_late
         stored = rows.num_rows - dropped

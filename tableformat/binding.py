@@ -9,10 +9,11 @@ negate a set of rows or segments (where a NULL or a "may match" would turn into 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.column_lookup import ColumnLookup, stored_column
+from strandline.tableformat.errors import InvalidFilter, InvalidInput
 from strandline.tableformat.expressions import (
     And,
     Compare,
@@ -31,12 +32,14 @@ from strandline.tableformat.placement import check_comparable, place
 from strandline.tableformat.types import INTEGER_RANGES, ColumnType, Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from strandline.tableformat.column_names import ColumnName, Place
     from strandline.tableformat.literals import Literal
     from strandline.tableformat.schema import Column, Schema
     from strandline.tableformat.values import Value
 
+_T = TypeVar("_T")
 _NEGATED: Final = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
@@ -122,8 +125,40 @@ Bound = Leaf | BoundAnd | BoundOr
 def bind(
     expression: Expression, schema: Schema, hidden: Mapping[str, Column] = HIDDEN_COLUMNS
 ) -> Bound:
-    """Check the filter against the schema and give its exact, negation-free form."""
-    return _bind(expression, _Names(schema, hidden), negated=False)
+    """Check the filter against the schema and give its exact, negation-free form.
+
+    What does not fit a filter that was read from text is `InvalidFilter`, with the column's place.
+    """
+    return _bind(expression, ColumnLookup(schema, hidden), negated=False)
+
+
+def opposite(leaf: Leaf) -> Leaf:
+    """The leaf that is TRUE where this one is FALSE, and NULL where it is NULL."""
+    match leaf:
+        case BoundConstant(value):
+            return BoundConstant(None if value is None else not value)
+        case BoundCompare(column, operator, value):
+            return BoundCompare(column, _NEGATED[operator], value)
+        case BoundPair(left, operator, right):
+            return BoundPair(left, _NEGATED[operator], right)
+        case BoundKnown(column, known):
+            return BoundKnown(column, not known)
+        case _:
+            return replace(leaf, negated=not leaf.negated)
+
+
+def conjuncts(bound: Bound) -> tuple[Bound, ...]:
+    """What must be TRUE at once for the filter to be."""
+    if isinstance(bound, BoundAnd):
+        return tuple(inner for part in bound.parts for inner in conjuncts(part))
+    return (bound,)
+
+
+def all_true(parts: Sequence[Bound]) -> Bound | None:
+    """One filter of several that must hold together; None where nothing has to."""
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else BoundAnd(tuple(parts))
 
 
 def columns_of(bound: Bound) -> frozenset[int]:
@@ -134,46 +169,60 @@ def columns_of(bound: Bound) -> frozenset[int]:
         case BoundConstant():
             return frozenset()
         case BoundPair(left, _, right):
-            return frozenset((left.id, right.id))
+            return frozenset((stored_column(left).id, stored_column(right).id))
         case _:
-            return frozenset((bound.column.id,))
+            return frozenset((stored_column(bound.column).id,))
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    schema: Schema
-    hidden: Mapping[str, Column]
-
-    def column(self, name: str) -> Column:
-        return self.hidden[name] if name in self.hidden else self.schema.column(name)
-
-    def comparable(self, name: str) -> Column:
-        column = self.column(name)
-        check_comparable(column)
-        return column
+def _pointed(place: Place | None, make: Callable[..., _T], *parts: object) -> _T:
+    """What `make` gives; what it refuses is an error at the place in the filter's text."""
+    try:
+        return make(*parts)
+    except InvalidFilter:
+        raise
+    except InvalidInput as error:
+        if place is None:
+            raise
+        raise InvalidFilter(place.text, place.position, str(error)) from None
 
 
-def _bind(expression: Expression, names: _Names, *, negated: bool) -> Bound:
+def _bind(expression: Expression, columns: ColumnLookup, *, negated: bool) -> Bound:
     match expression:
         case And(parts) | Or(parts):
-            bound = tuple(_bind(part, names, negated=negated) for part in parts)
+            bound = tuple(_bind(part, columns, negated=negated) for part in parts)
             return BoundAnd(bound) if isinstance(expression, And) != negated else BoundOr(bound)
         case Not(inner):
-            return _bind(inner, names, negated=not negated)
+            return _bind(inner, columns, negated=not negated)
         case Constant(value):
             return BoundConstant(value if value is None else value != negated)
-        case Compare(name, operator, value):
-            return _bind_compare(names.comparable(name), operator, value, negated=negated)
-        case ComparePair(left, operator, right):
-            pair = names.comparable(left), names.comparable(right)
-            return _bind_pair(*pair, operator, negated=negated)
-        case In(name, values):
-            return _bind_in(names.comparable(name), values, negated=negated)
-        case IsNull(name):
-            return BoundNull(names.column(name), negated=negated)
-        case Like(name, pattern):
-            return _bind_like(names.comparable(name), pattern, negated=negated)
+        case ComparePair() | Compare() | In() | IsNull() | Like():
+            return _pointed(expression.place, _bind_leaf, expression, columns, negated)
     raise InvalidInput(f"{expression!r} is not a filter expression")
+
+
+def _bind_leaf(
+    leaf: Compare | ComparePair | In | IsNull | Like,
+    columns: ColumnLookup,
+    negated: bool,  # noqa: FBT001 - passed on by _pointed
+) -> Bound:
+    if isinstance(leaf, ComparePair):
+        left = _comparable(columns, leaf.left)
+        right = _pointed(leaf.right_place, _comparable, columns, leaf.right)
+        return _bind_pair(left, right, leaf.operator, negated=negated)
+    if isinstance(leaf, IsNull):
+        return BoundNull(columns.find(leaf.column), negated=negated)
+    column = _comparable(columns, leaf.column)
+    if isinstance(leaf, Compare):
+        return _bind_compare(column, leaf.operator, leaf.value, negated=negated)
+    if isinstance(leaf, In):
+        return _bind_in(column, leaf.values, negated=negated)
+    return _bind_like(column, leaf.pattern, negated=negated)
+
+
+def _comparable(columns: ColumnLookup, name: ColumnName) -> Column:
+    column = columns.find(name)
+    check_comparable(column)
+    return column
 
 
 def _bind_compare(column: Column, operator: str, value: Literal, *, negated: bool) -> Bound:

@@ -19,7 +19,7 @@ MAX_TEXT_BYTES: Final = 128 * 2**20
 """A document may not unfold to more than this: a small file must not exhaust memory."""
 MAX_MARKS: Final = 4_000_000
 """Nor hold more of the bytes that separate values: an empty list takes twenty times its text."""
-_MAGIC: Final = b"\x04\x22\x4d\x18"
+MAGIC: Final = b"\x04\x22\x4d\x18"
 _FLAGS: Final = 0b0110_1100
 """Version 01, independent blocks, no block checksums, content size and content checksum."""
 _BLOCK_SIZES: Final = frozenset({0x40, 0x50, 0x60, 0x70})
@@ -74,7 +74,7 @@ def decompress(data: bytes, where: str) -> bytes:
     """The text of an LZ4 frame of exactly our form, with its checksum verified."""
     if len(data) > MAX_OBJECT_BYTES:
         raise CorruptTable(f"{where} has {len(data)} bytes; at most {MAX_OBJECT_BYTES} are allowed")
-    if len(data) < _HEADER_BYTES + _END_BYTES or data[:4] != _MAGIC:
+    if len(data) < _HEADER_BYTES + _END_BYTES or data[:4] != MAGIC:
         raise CorruptTable(f"{where} is not an LZ4 frame (truncated or overwritten)")
     size = int.from_bytes(data[6:14], "little")
     if data[4] != _FLAGS or data[5] not in _BLOCK_SIZES or size > MAX_TEXT_BYTES:

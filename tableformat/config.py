@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.tableformat import sharding
 from strandline.tableformat.errors import CorruptTable, InvalidInput
 from strandline.tableformat.fields import Fields
+from strandline.tableformat.indexes import policy
+from strandline.tableformat.indexes.reference import (
+    KindsByColumn,
+    kinds_from_json,
+    kinds_to_json,
+)
 from strandline.tableformat.timestamps import MODES, ORDERS, TS_LIMIT_MS
 from strandline.tableformat.windows import parse_duration, window_ms_for_ttl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from strandline.tableformat.schema import Column, Schema
 
@@ -61,6 +68,10 @@ class Config:
     """Rows of a zone, the granule of indexes; a row group is a whole number of zones."""
     zone_pages: bool = False
     """Whether Parquet data pages are zones: finer reads, for a fifth more work in writing."""
+    index_policy: str = policy.POLICIES[0]
+    """Who plans the indexes of columns that `indexes` does not name; `none`: they have none."""
+    indexes: KindsByColumn = field(default_factory=dict)
+    """Column id → the kinds of index it has, whatever the policy would plan."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -83,6 +94,8 @@ class Config:
             "on_late": self.on_late,
             "zone_rows": self.zone_rows,
             "zone_pages": self.zone_pages,
+            "index_policy": self.index_policy,
+            "indexes": kinds_to_json(self.indexes),
         }
         return {
             **self.extra,
@@ -109,6 +122,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "on_late": ON_LATE[0],
     "zone_rows": DEFAULT_ZONE,
     "zone_pages": False,
+    "index_policy": policy.POLICIES[0],
+    "indexes": {},
 }
 _FIELDS: Final = frozenset(f.name for f in fields(Config)) - {"extra"}
 
@@ -163,6 +178,8 @@ def _layout_from_json(given: Fields, schema: Schema) -> dict[str, Any]:
         "on_late": given.choice("on_late", ON_LATE),
         "zone_rows": given.int32("zone_rows", least=1),
         "zone_pages": given.flag("zone_pages"),
+        "index_policy": given.choice("index_policy", policy.POLICIES),
+        "indexes": kinds_from_json(given.object("indexes"), "config.indexes"),
     }
 
 
@@ -185,6 +202,7 @@ def make_config(
     on_late: str = ON_LATE[0],
     zone_rows: int | None = None,
     zone_pages: bool = False,
+    indexes: Mapping[str, Iterable[str]] | bool = True,
 ) -> Config:
     """A configuration from what a user writes, or an error that says what is wrong with it."""
     _check_choice("timestamping", timestamping, MODES)
@@ -217,7 +235,28 @@ def make_config(
         on_late=on_late,
         zone_rows=_zone_rows(zone_rows, row_group_rows),
         zone_pages=zone_pages,
+        index_policy=policy.POLICIES[indexes is False],
+        indexes=_indexes(schema, time, indexes),
     )
+
+
+def _indexes(schema: Schema, time: Column | None, given: object) -> KindsByColumn:
+    if isinstance(given, bool):
+        return {}
+    if not isinstance(given, Mapping) or any(isinstance(kinds, str) for kinds in given.values()):
+        raise InvalidInput(
+            "indexes maps column names to lists of index kinds, such as {'user': ['postings']}; "
+            "False is for no indexes at all"
+        )
+    chosen: KindsByColumn = {}
+    for name, kinds in given.items():
+        column = schema.column(name)
+        chosen[column.id] = tuple(dict.fromkeys(kinds))
+        for kind in chosen[column.id]:
+            reason = policy.unfit(kind, column.type, is_time=column == time)
+            if reason is not None:
+                raise InvalidInput(f"indexes: column {name!r} of type {column.type}: {reason}")
+    return chosen
 
 
 def _check_flag(name: str, value: object) -> None:

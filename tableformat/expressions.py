@@ -7,11 +7,11 @@ which is how filters travel in options and metadata.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
+from strandline.tableformat.column_names import ColumnName, Place, check_column, name_text
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.like import parse_like
 from strandline.tableformat.literals import Literal, plain, to_text
@@ -23,15 +23,15 @@ MAX_TERMS: Final = 1_000_000
 """Comparisons and IN values in one filter."""
 
 OPERATORS: Final = ("=", "!=", "<", "<=", ">", ">=", "<=>")
-KEYWORDS: Final = frozenset(
-    "AND OR NOT IN BETWEEN IS LIKE NULL TRUE FALSE NAN INFINITY".split()  # noqa: SIM905 - readable
-)
-_PLAIN_NAME: Final = re.compile(r"[^\W\d]\w*")
 _MAX_REPR: Final = 500
 
 
 class Expression:
-    """A predicate over the columns of a row: TRUE, FALSE or NULL."""
+    """A predicate over the columns of a row: TRUE, FALSE or NULL.
+
+    Leaves that were read from text know their `place` in it, which is no part of what they mean:
+    equality, hash and text leave it out.
+    """
 
     __slots__ = ()
 
@@ -42,6 +42,13 @@ class Expression:
     @property
     def terms(self) -> int:
         return 1
+
+    def to_pyarrow(self, schema: Any) -> Any:
+        """The filter as a `pyarrow.compute.Expression` with the same meaning, for a `pa.Schema`."""
+        # Needs binding, which needs this module, and kernels that planning does without.
+        from strandline.tableformat.to_pyarrow import to_pyarrow  # noqa: PLC0415
+
+        return to_pyarrow(self, schema)
 
     def __and__(self, other: object) -> Expression:
         return _join(And, self, as_expression(other))
@@ -95,48 +102,54 @@ class Constant(Expression):
 class Compare(Expression):
     """A column against a value. `<=>` is equality that takes NULL as a value."""
 
-    column: str
+    column: ColumnName
     operator: str
     value: Literal
+    place: Place | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_operator(self.operator)
-        _check_column(self.column)
+        check_column(self.column)
         object.__setattr__(self, "value", plain(self.value))
 
     def __str__(self) -> str:
-        return f"{quoted(self.column)} {self.operator} {to_text(self.value)}"
+        return f"{name_text(self.column)} {self.operator} {to_text(self.value)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ComparePair(Expression):
     """A column against another column of the same row."""
 
-    left: str
+    left: ColumnName
     operator: str
-    right: str
+    right: ColumnName
+    place: Place | None = field(default=None, kw_only=True)
+    right_place: Place | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_operator(self.operator)
-        _check_column(self.left)
-        _check_column(self.right)
+        check_column(self.left)
+        check_column(self.right)
 
     def __str__(self) -> str:
-        return f"{quoted(self.left)} {self.operator} {quoted(self.right)}"
+        return f"{name_text(self.left)} {self.operator} {name_text(self.right)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class In(Expression):
     """A column against a list. As in SQL, a NULL in the list makes every miss unknown."""
 
-    column: str
+    column: ColumnName
     values: tuple[Literal, ...]
+    place: Place | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_column(self.column)
+        check_column(self.column)
         given: object = self.values
         if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-            raise InvalidInput(f"column {self.column!r}: IN takes a list of values, not {given!r}")
+            raise InvalidInput(
+                f"column {name_text(self.column)!r}: IN takes a list of values, not {given!r}"
+            )
         values = tuple(plain(value) for value in given)
         object.__setattr__(self, "values", values)
         _check_size(1, len(values))
@@ -146,41 +159,43 @@ class In(Expression):
         return max(1, len(self.values))
 
     def __str__(self) -> str:
-        return f"{quoted(self.column)} IN ({', '.join(map(to_text, self.values))})"
+        return f"{name_text(self.column)} IN ({', '.join(map(to_text, self.values))})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IsNull(Expression):
     """Whether a column holds no value; never NULL itself."""
 
-    column: str
+    column: ColumnName
+    place: Place | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_column(self.column)
+        check_column(self.column)
 
     def __str__(self) -> str:
-        return f"{quoted(self.column)} IS NULL"
+        return f"{name_text(self.column)} IS NULL"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Like(Expression):
     """A text column against a pattern; see `like.py`."""
 
-    column: str
+    column: ColumnName
     pattern: str
+    place: Place | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_column(self.column)
+        check_column(self.column)
         pattern = plain(self.pattern)
         if not isinstance(pattern, str):
             raise InvalidInput(
-                f"column {self.column!r}: a LIKE pattern is text, not {self.pattern!r}"
+                f"column {name_text(self.column)!r}: a LIKE pattern is text, not {self.pattern!r}"
             )
         parse_like(pattern)
         object.__setattr__(self, "pattern", pattern)
 
     def __str__(self) -> str:
-        return f"{quoted(self.column)} LIKE {to_text(self.pattern)}"
+        return f"{name_text(self.column)} LIKE {to_text(self.pattern)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -276,20 +291,8 @@ def _check_operator(operator: object) -> None:
         raise InvalidInput(f"{operator!r} is not one of {', '.join(OPERATORS)}")
 
 
-def _check_column(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise InvalidInput(f"a column name must be a non-empty string, not {name!r}")
-
-
 def _grouped(expression: Expression, kinds: tuple[type[Expression], ...]) -> str:
     return f"({expression})" if isinstance(expression, kinds) else str(expression)
-
-
-def quoted(name: str) -> str:
-    """A column name as it stands in filter text."""
-    if _PLAIN_NAME.fullmatch(name) and name.upper() not in KEYWORDS:
-        return name
-    return '"' + name.replace('"', '""') + '"'
 
 
 def as_expression(value: object) -> Expression:
@@ -323,9 +326,14 @@ class Col:
 
     __slots__ = ("name",)
 
-    def __init__(self, name: str) -> None:
-        _check_column(name)
+    def __init__(self, name: ColumnName) -> None:
+        check_column(name)
         self.name = name
+
+    def __getitem__(self, field_name: str) -> Col:
+        """A field of a struct: `col("device")["os"]`."""
+        outer = (self.name,) if isinstance(self.name, str) else self.name
+        return Col((*outer, field_name))
 
     def _compare(self, operator: str, other: object) -> Expression:
         if isinstance(other, Col):
@@ -386,9 +394,13 @@ class Col:
         return hash(self.name)
 
     def __repr__(self) -> str:
-        return f"col({self.name!r})"
+        first, *fields = (self.name,) if isinstance(self.name, str) else self.name
+        return f"col({first!r})" + "".join(f"[{name!r}]" for name in fields)
 
 
 def col(name: str) -> Col:
-    """A column by name, to build a filter from: `col("amount") > 10`."""
+    """A column by name, to build a filter from: `col("amount") > 10`.
+
+    A field of a struct is `col("device.os")` or `col("device")["os"]`, at any depth.
+    """
     return Col(name)

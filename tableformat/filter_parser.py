@@ -8,15 +8,16 @@ error points at the place in the text.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from math import inf, isinf, nan
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from strandline.tableformat.column_names import KEYWORDS, ColumnName, Place
 from strandline.tableformat.errors import InvalidFilter, InvalidInput
 from strandline.tableformat.expressions import (
-    KEYWORDS,
     MAX_DEPTH,
     MAX_TERMS,
     And,
@@ -30,7 +31,6 @@ from strandline.tableformat.expressions import (
     Not,
     Or,
     as_expression,
-    col,
 )
 from strandline.tableformat.literals import MAX_DIGITS, Literal, parse_date, parse_moment
 
@@ -45,11 +45,16 @@ _TOKEN: Final = re.compile(
   | (?P<string>'[^']*(?:''[^']*)*')
   | (?P<quoted>"[^"]*(?:""[^"]*)*"|`[^`]*(?:``[^`]*)*`)
   | (?P<word>[^\W\d]\w*)
-  | (?P<symbol><=>|<=|>=|<>|!=|==|[=<>(),+-])
+  | (?P<symbol><=>|<=|>=|<>|!=|==|[=<>(),+.-])
     """,
     re.VERBOSE,
 )
-_UNCLOSED: Final = {"'": "this text has no closing quote", '"': "this name has no closing quote"}
+_MISPLACED: Final = {
+    "'": "this text has no closing quote",
+    '"': "this name has no closing quote",
+    "`": "this name has no closing quote",
+    "[": "'[' has no meaning in a filter, which cannot look into lists and maps",
+}
 _OPERATOR_OF: Final = {
     "=": "=", "==": "=", "<>": "!=", "!=": "!=",
     "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>",
@@ -72,9 +77,17 @@ def parse_filter(text: str) -> Expression:
     return _Parser(text).parse()
 
 
-def filter_from(source: str | Expression) -> Expression:
-    """What callers may give as `filter=`: text, or an expression built with `col`."""
-    return parse_filter(source) if isinstance(source, str) else as_expression(source)
+def filter_from(source: Any) -> Expression:
+    """What callers may give as `filter=`: text, an expression of ours or one of pyarrow's."""
+    if isinstance(source, str):
+        return parse_filter(source)
+    # Who holds such an expression has loaded the module; nobody else pays for it.
+    compute = sys.modules.get("pyarrow.compute")
+    if compute is not None and isinstance(source, compute.Expression):
+        from strandline.tableformat.from_pyarrow import from_pyarrow  # noqa: PLC0415
+
+        return from_pyarrow(source)
+    return as_expression(source)
 
 
 class _Token(NamedTuple):
@@ -95,7 +108,8 @@ class _Token(NamedTuple):
 class _Name:
     """A column where a value could stand."""
 
-    name: str
+    name: ColumnName
+    place: Place
 
 
 class _Parser:
@@ -131,10 +145,12 @@ class _Parser:
         at = self.next.position if position is None else position
         return InvalidFilter(self.text, at, reason)
 
-    def build(self, position: int, make: Callable[..., Expression], *parts: object) -> Expression:
+    def build(
+        self, position: int, make: Callable[..., Expression], *parts: object, **places: Place
+    ) -> Expression:
         """Make a node; what it refuses is an error at this place."""
         try:
-            return make(*parts)
+            return make(*parts, **places)
         except InvalidInput as error:
             raise self.error(str(error), position) from None
 
@@ -192,25 +208,28 @@ class _Parser:
         left = self.operand("a column or a value")
         if not isinstance(left, _Name):
             return self.value_first(left, position)
-        name = left.name
         if self.next.word in _OPERATOR_OF:
             operator = _OPERATOR_OF[self.advance().word]
-            return self.compare(name, operator, position)
+            return self.compare(left, operator)
         if self.accept("IS"):
             negated = self.accept("NOT") is not None
             self.expect("NULL", "after IS")
-            return Not(IsNull(name)) if negated else IsNull(name)
+            made = self.build(position, IsNull, left.name, place=left.place)
+            return self.build(position, Not, made) if negated else made
         negated = self.accept("NOT") is not None
         if self.accept("IN"):
-            made = self.in_list(name, position)
+            made = self.in_list(left)
         elif self.accept("LIKE"):
-            made = self.like(name)
+            made = self.like(left)
         elif self.accept("BETWEEN"):
-            made = self.between(name, position)
+            made = self.between(left)
         elif negated:
             raise self.error(f"expected IN, LIKE or BETWEEN after NOT, found {self.found()}")
+        elif self.next.word == "(":
+            raise self.error("expected AND, OR or the end: a filter calls no functions")
         else:
-            return self.build(position, as_expression, col(name))
+            is_true: Literal = True
+            return self.build(position, Compare, left.name, "=", is_true, place=left.place)
         return self.build(position, Not, made) if negated else made
 
     def value_first(self, value: Literal, position: int) -> Expression:
@@ -221,32 +240,34 @@ class _Parser:
             if not isinstance(right, _Name):
                 raise self.error("one side of a comparison must be a column", position)
             operator = _MIRRORED.get(operator, operator)
-            return self.build(position, Compare, right.name, operator, value)
+            return self.build(position, Compare, right.name, operator, value, place=right.place)
         if value is None or isinstance(value, bool):
             return Constant(value)
         raise self.error(f"expected a comparison after the value, found {self.found()}")
 
-    def compare(self, name: str, operator: str, position: int) -> Expression:
+    def compare(self, left: _Name, operator: str) -> Expression:
         right = self.operand("a value or a column")
+        at, place = left.place.position, left.place
         if isinstance(right, _Name):
-            return self.build(position, ComparePair, name, operator, right.name)
-        return self.build(position, Compare, name, operator, right)
+            sides = (left.name, operator, right.name)
+            return self.build(at, ComparePair, *sides, place=place, right_place=right.place)
+        return self.build(at, Compare, left.name, operator, right, place=place)
 
-    def between(self, name: str, position: int) -> Expression:
-        least = self.compare(name, ">=", position)
+    def between(self, left: _Name) -> Expression:
+        least = self.compare(left, ">=")
         self.expect("AND", "between the two ends of BETWEEN")
-        most = self.compare(name, "<=", position)
+        most = self.compare(left, "<=")
         return And((least, most))
 
-    def like(self, name: str) -> Expression:
+    def like(self, left: _Name) -> Expression:
         pattern = self.next
         if pattern.kind != "string":
             raise self.error(f"expected a pattern in quotes after LIKE, found {self.found()}")
         self.advance()
         text = _unquoted(pattern.text)
-        return self.build(pattern.position, Like, name, text)
+        return self.build(pattern.position, Like, left.name, text, place=left.place)
 
-    def in_list(self, name: str, position: int) -> Expression:
+    def in_list(self, left: _Name) -> Expression:
         self.expect("(", "after IN")
         values: list[Literal] = []
         while not (not values and self.next.word == ")"):
@@ -262,7 +283,7 @@ class _Parser:
             if not self.accept(","):
                 break
         self.expect(")", "or a comma after a value of the list")
-        return self.build(position, In, name, tuple(values))
+        return self.build(left.place.position, In, left.name, tuple(values), place=left.place)
 
     # --- values and names ---
 
@@ -282,16 +303,31 @@ class _Parser:
             return _unquoted(token.text)
         if token.kind == "bytes":
             return self.hex_bytes(token)
-        if token.kind == "quoted":
-            name = _unquoted(token.text)
-            if not name:
-                raise self.error("a name cannot be empty", token.position)
-            return _Name(name)
         if token.word:
             return _WORD_VALUES[token.word]
         if token.text.upper() in ("DATE", "TIMESTAMP") and self.next.kind == "string":
             return self.moment(token)
-        return _Name(token.text)
+        return self.name(token)
+
+    def name(self, first: _Token) -> _Name:
+        """A column, or with dots a field inside a struct: `device.os`."""
+        parts = [self.name_part(first)]
+        while self.accept("."):
+            if self.next.kind not in ("word", "quoted"):
+                raise self.error(
+                    f"expected the name of a field after the dot, found {self.found()}"
+                )
+            parts.append(self.name_part(self.advance()))
+        name = parts[0] if len(parts) == 1 else tuple(parts)
+        return _Name(name, Place(self.text, first.position))
+
+    def name_part(self, token: _Token) -> str:
+        if token.kind == "word":
+            return token.text
+        name = _unquoted(token.text)
+        if not name:
+            raise self.error("a name cannot be empty", token.position)
+        return name
 
     def signed(self) -> Literal:
         sign = self.advance().text
@@ -347,9 +383,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             character = text[position]
-            reason = _UNCLOSED.get(
-                character.replace("`", '"'), f"{character!r} has no meaning in a filter"
-            )
+            reason = _MISPLACED.get(character, f"{character!r} has no meaning in a filter")
             raise InvalidFilter(text, position, reason)
         kind = str(match.lastgroup)
         following = text[match.end() : match.end() + 1]

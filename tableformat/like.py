@@ -73,3 +73,16 @@ def after_prefix(prefix: str) -> str | None:
             return prefix[:-1] + chr(following)
         prefix = prefix[:-1]
     return None
+
+
+def escaped(text: str) -> str:
+    """A pattern, or a part of one, that matches this text only."""
+    return text.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+
+
+def pattern_text(pattern: LikePattern) -> str:
+    """The pattern as `parse_like` reads it."""
+    pieces = [escaped(pattern.literals[0])]
+    for wildcard, literal in zip(pattern.wildcards, pattern.literals[1:], strict=True):
+        pieces += (wildcard, escaped(literal))
+    return "".join(pieces)

@@ -49,8 +49,11 @@ FIXED: Final = pa.schema(
     ]
 )
 """`seq_base` is null in a segment whose rows are dense."""
+INDEX: Final = pa.field("index", pa.string())
+"""Only in pages that list an entry with indexes, or with debts of them: both, as a JSON object."""
 EXTRA: Final = pa.field("extra", pa.string())
 """Only in pages that list an entry with fields we do not know: these, as a JSON object."""
+_JSON_FIELDS: Final = (INDEX, EXTRA)
 
 _PLAIN_ENCODINGS: Final = frozenset(
     {
@@ -109,13 +112,15 @@ def encode_page(entries: Sequence[SegmentEntry], schema: Schema) -> bytes:
         pa.array([e.ts_stored for e in entries], pa.bool_()),
     ]
     fields = list(FIXED)
-    if any(e.extra for e in entries):
-        fields.append(EXTRA)
-        arrays.append(
-            pa.array(
-                [codec.to_text(e.extra, "extra").decode() if e.extra else None for e in entries]
+    for field, values in (
+        (INDEX, [segments.index_fields(e) for e in entries]),
+        (EXTRA, [e.extra for e in entries]),
+    ):
+        if any(values):
+            fields.append(field)
+            arrays.append(
+                pa.array([codec.to_text(v, field.name).decode() if v else None for v in values])
             )
-        )
     for column in schema.columns:
         known = [e.stats_of(column) for e in entries] if column.type.domain is not None else []
         if any(s is not None for s in known):
@@ -160,7 +165,7 @@ def merge_pages(parts: Sequence[SegmentPage], schema: Schema) -> bytes:
 
     Stats of columns that the table no longer has are left behind.
     """
-    fields = [*FIXED, EXTRA]
+    fields = [*FIXED, *_JSON_FIELDS]
     for column in schema.columns:
         if column.type.domain is not None:
             fields += stats_fields(column)
@@ -193,7 +198,8 @@ class SegmentPage:
         missing = set(FIXED.names) - self._names
         if missing:
             raise CorruptTable(f"page {ref.path} lacks the columns {', '.join(sorted(missing))}")
-        self._check_types([*FIXED, *([EXTRA] if EXTRA.name in self._names else [])])
+        self._json_fields = [field for field in _JSON_FIELDS if field.name in self._names]
+        self._check_types([*FIXED, *self._json_fields])
         self._columns: dict[str, pa.Array] = {}
         self._certain: dict[str, Bounds] = {}
         self._kept: dict[int, SegmentEntry] = {}
@@ -257,8 +263,10 @@ class SegmentPage:
 
     def column_bounds(self, column: Column) -> Bounds | None:
         """Stats of a table column; None where the page has none."""
+        if column.type.domain is None:
+            return None
         fields = stats_fields(column)
-        if column.type.domain is None or fields[0].name not in self._names:
+        if fields[0].name not in self._names:
             return None
         self._check_types(fields)
         low, high, nulls, nan, exact = self._read([f.name for f in fields])
@@ -298,7 +306,7 @@ class SegmentPage:
         # pa.array would import numpy.ma and more, to find out that these are plain integers.
         buffer = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
         indices = pa.Array.from_buffers(pa.int64(), len(rows), [None, buffer])
-        names = [*FIXED.names, *({EXTRA.name} & self._names)]
+        names = [*FIXED.names, *(field.name for field in self._json_fields)]
         arrays = self._read(names)
         for field, array in zip(FIXED, arrays, strict=False):
             if array.null_count and not field.nullable:
@@ -319,6 +327,7 @@ class SegmentPage:
     def _entry(self, row: dict[str, Any]) -> SegmentEntry:
         name = paths.parse_segment_path(row["path"])
         dense = row["seq_base"] is None
+        index = self._json(INDEX.name, row)
         entry = segments.SegmentEntry(
             path=row["path"],
             window=name.window,
@@ -337,18 +346,20 @@ class SegmentPage:
             rows_are=segments.DENSE if dense else segments.OFFSET,
             seq_base=0 if dense else row["seq_base"],
             ts_stored=row["ts_stored"],
-            extra=self._extra(row.get(EXTRA.name)),
+            extra=self._json(EXTRA.name, row),
+            **segments.index_fields_from_json(index, f"page {self._ref.path}: {row['path']}"),
         )
         segments.check_entry(entry, f"page {self._ref.path}:")
         return entry
 
-    def _extra(self, text: str | None) -> dict[str, Any]:
+    def _json(self, name: str, row: dict[str, Any]) -> dict[str, Any]:
+        text = row.get(name)
         if text is None:
             return {}
         try:
-            return Fields(orjson.loads(text), f"page {self._ref.path}: extra").value
+            return Fields(orjson.loads(text), f"page {self._ref.path}: {name}").value
         except orjson.JSONDecodeError as error:
-            raise CorruptTable(f"page {self._ref.path}: extra is not JSON: {error}") from None
+            raise CorruptTable(f"page {self._ref.path}: {name} is not JSON: {error}") from None
 
 
 def _plain(value: object) -> Any:

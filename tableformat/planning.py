@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strandline.tableformat.binding import all_true, conjuncts
 from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID, WINDOW_ID
-from strandline.tableformat.pruning import Bounds, certain, may_match
+from strandline.tableformat.pruning import Bounds, StatsSource, certain, may_match, must_match
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
@@ -40,6 +41,14 @@ class StepCount:
 
 
 @dataclass(slots=True)
+class IndexUse:
+    """What the indexes of one kind came to."""
+
+    segments: int = 0
+    zones_removed: int = 0
+
+
+@dataclass(slots=True)
 class PlanReport:
     """How a plan came about, step by step."""
 
@@ -47,18 +56,43 @@ class PlanReport:
     windows: StepCount = field(default_factory=StepCount)
     pages: StepCount = field(default_factory=StepCount)
     segments: StepCount = field(default_factory=StepCount)
+    shards: StepCount = field(default_factory=StepCount)
+    """Segments that were left by their stats, and those of them in shards that hold the key."""
+    zones: StepCount = field(default_factory=StepCount)
+    """Of the segments whose indexes were asked."""
+    indexes_used: dict[str, IndexUse] = field(default_factory=dict)
+    """By kind."""
+    indexes_unused: dict[str, int] = field(default_factory=dict)
+    """By kind: of columns in the filter, there and not asked."""
+    index_failures: list[str] = field(default_factory=list)
+    """Indexes that are listed and could not be used; the rows they speak of are read."""
+    index_bytes: int = 0
+    """Read from index files."""
     bytes_total: int = 0
     """Bytes of all data files of the version."""
     bytes_planned: int = 0
     rows_planned: int = 0
 
+    def note_used(self, zones_removed: Mapping[tuple[int, str], int]) -> None:
+        """Count what the indexes of one segment ruled out, by column and kind."""
+        for (_, kind), zones in zones_removed.items():
+            use = self.indexes_used.setdefault(kind, IndexUse())
+            use.segments += 1
+            use.zones_removed += zones
+
+    def note_unused(self, kinds: Iterable[str]) -> None:
+        """Count indexes of a segment that could have been asked and were not."""
+        for kind in kinds:
+            self.indexes_unused[kind] = self.indexes_unused.get(kind, 0) + 1
+
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The segments a scan reads, in the order of their sequence numbers."""
+class Candidate:
+    """A segment that may hold matching rows, and what its rows have to be asked."""
 
-    segments: tuple[SegmentEntry, ...]
-    report: PlanReport
+    entry: SegmentEntry
+    bound: Bound | None
+    """What is left of the filter: stats prove the rest of it for every row. None: nothing."""
 
 
 class SummaryStats:
@@ -201,25 +235,54 @@ def keep_pages(
     return kept
 
 
-def keep_segments(
-    manifest: Manifest, bound: Bound | None, report: PlanReport
-) -> list[SegmentEntry]:
+def keep_segments(manifest: Manifest, bound: Bound | None, report: PlanReport) -> list[Candidate]:
     """Inline segments that may hold a matching row."""
-    kept = _kept(manifest.segments, bound, parts_of(manifest).segments)
-    report.segments.add(len(manifest.segments), len(kept))
-    return kept
+    stats = parts_of(manifest).segments
+    rows = _rows(bound, stats)
+    report.segments.add(stats.count, len(rows))
+    entries = [manifest.segments[row] for row in rows.tolist()]
+    return _candidates(entries, _left_to_ask(bound, stats, rows))
 
 
 def keep_in_page(
     page: SegmentPage, window: Window, bound: Bound | None, schema: Schema, report: PlanReport
-) -> list[SegmentEntry]:
+) -> list[Candidate]:
     """Segments of a page that may hold a matching row."""
-    if bound is None:
-        rows = np.arange(page.count)
-    else:
-        rows = np.flatnonzero(may_match(bound, PageStats(page, schema, window)))
+    stats = PageStats(page, schema, window)
+    rows = _rows(bound, stats)
     report.segments.add(page.count, len(rows))
-    return page.entries(rows)
+    return _candidates(page.entries(rows), _left_to_ask(bound, stats, rows))
+
+
+def _rows(bound: Bound | None, stats: StatsSource) -> Array:
+    if bound is None:
+        return np.arange(stats.count)
+    return np.flatnonzero(may_match(bound, stats))
+
+
+def _candidates(entries: Sequence[SegmentEntry], bounds: Sequence[Bound | None]) -> list[Candidate]:
+    return [Candidate(entry, left) for entry, left in zip(entries, bounds, strict=True)]
+
+
+def _left_to_ask(bound: Bound | None, stats: StatsSource, rows: Array) -> list[Bound | None]:
+    """For each chosen segment the parts of the filter that its stats leave open.
+
+    A range of time that a segment lies inside of needs no look at its times.
+    """
+    if bound is None:
+        return [None] * len(rows)
+    parts = conjuncts(bound)
+    is_open = ~np.array([must_match(part, stats)[rows] for part in parts], np.bool_)
+    # Segments have few different combinations of open parts, however many segments there are.
+    made: dict[bytes, Bound | None] = {}
+    left: list[Bound | None] = []
+    for column in np.packbits(is_open, axis=0).T:
+        key = column.tobytes()
+        if key not in made:
+            chosen = np.unpackbits(column, count=len(parts))
+            made[key] = all_true([p for p, use in zip(parts, chosen, strict=True) if use])
+        left.append(made[key])
+    return left
 
 
 def _kept(items: Sequence[Any], bound: Bound | None, stats: SummaryStats) -> list[Any]:

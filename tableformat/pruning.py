@@ -25,7 +25,10 @@ from strandline.tableformat.binding import (
     BoundNull,
     BoundOr,
     BoundPair,
+    Leaf,
+    opposite,
 )
+from strandline.tableformat.column_lookup import NestedField
 from strandline.tableformat.like import after_prefix
 from strandline.tableformat.types import Domain
 from strandline.tableformat.values import INT64_MAX, INT64_MIN
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from strandline.tableformat.schema import Column
 
 Mask = Any  # NDArray[np.bool_]; numpy's operators widen it to Any
 
@@ -110,6 +115,38 @@ def may_match(bound: Bound, stats: StatsSource) -> NDArray[np.bool_]:
     return mask
 
 
+def must_match(bound: Bound, stats: StatsSource) -> Mask:
+    """A mask over the segments: True only where certainly every row is TRUE.
+
+    That is where no row can satisfy the opposite and none is null.
+    """
+    match bound:
+        case BoundConstant(value):
+            return np.full(stats.count, value is True)
+        case BoundAnd(parts):
+            return _as_mask(np.all([must_match(part, stats) for part in parts], axis=0))
+        case BoundOr(parts):
+            return _as_mask(np.any([must_match(part, stats) for part in parts], axis=0))
+        case _:
+            return ~_mask(opposite(bound), stats) & _never_null(bound, stats)
+
+
+def _never_null(leaf: Leaf, stats: StatsSource) -> Mask:
+    """Where the leaf is TRUE or FALSE in every row."""
+    match leaf:
+        case BoundConstant() | BoundNull():
+            return np.ones(stats.count, np.bool_)
+        case BoundPair(left, _, right):
+            columns = [left, right]
+        case _:
+            columns = [leaf.column]
+    mask = np.ones(stats.count, np.bool_)
+    for column in columns:
+        bounds = _bounds(column, stats)
+        mask &= False if bounds is None else bounds.null_count == 0
+    return mask
+
+
 def _mask(bound: Bound, stats: StatsSource) -> Mask:
     match bound:
         case BoundConstant(value):
@@ -127,13 +164,19 @@ def _mask(bound: Bound, stats: StatsSource) -> Mask:
         case BoundPair():
             return _pair_mask(bound, stats)
         case _:
-            bounds = stats.bounds(bound.column.id)
-            return np.ones(stats.count, np.bool_) if bounds is None else _leaf(bound, bounds)
+            bounds = _bounds(bound.column, stats)
+            return np.ones(stats.count, np.bool_) if bounds is None else leaf_mask(bound, bounds)
 
 
-def _leaf(
+def _bounds(column: Column, stats: StatsSource) -> Bounds | None:
+    """What is known of a column; of a field inside a struct nothing is."""
+    return None if isinstance(column, NestedField) else stats.bounds(column.id)
+
+
+def leaf_mask(
     bound: BoundKnown | BoundCompare | BoundIn | BoundLike | BoundNull, bounds: Bounds
 ) -> Mask:
+    """A mask over the segments (or zones) of `bounds`: False only where no row is TRUE."""
     if isinstance(bound, BoundNull):
         if not bound.negated:
             return bounds.null_count != 0
@@ -282,7 +325,7 @@ def _as_mask(compared: Any) -> Mask:
 
 def _pair_mask(bound: BoundPair, stats: StatsSource) -> Mask:
     mask = np.ones(stats.count, np.bool_)
-    left, right = stats.bounds(bound.left.id), stats.bounds(bound.right.id)
+    left, right = _bounds(bound.left, stats), _bounds(bound.right, stats)
     for bounds in (left, right):
         if bounds is not None:
             mask &= bounds.holds_values

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from strandline.tableformat import codec, paths, stats
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.fields import Fields
+from strandline.tableformat.indexes.reference import (
+    IndexRef,
+    KindsByColumn,
+    index_from_json,
+    kinds_from_json,
+    kinds_to_json,
+)
 from strandline.tableformat.windows import parse_prefix
 
 if TYPE_CHECKING:
@@ -93,6 +100,10 @@ class SegmentEntry(Summary):
     """Only for OFFSET: what `_off` counts from."""
     ts_stored: bool = False
     """Whether the file holds `_ts`; otherwise it follows from the time column."""
+    index: IndexRef | None = None
+    """The index file beside it; None: there is none, and its rows are scanned."""
+    index_debt: KindsByColumn = field(default_factory=dict)
+    """Indexes that were planned and left out for want of time; compaction builds them."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     encoded: bytes = field(default=b"", repr=False, compare=False)
     """The entry as JSON, kept so that a commit does not encode old entries again."""
@@ -114,7 +125,28 @@ def segment_document(entry: SegmentEntry) -> dict[str, Any]:
     if entry.rows_are == OFFSET:
         out["seq_base"] = str(entry.seq_base)
     out["ts_stored"] = entry.ts_stored
-    return {**entry.extra, **out}
+    return {**entry.extra, **out, **index_fields(entry)}
+
+
+def index_fields(entry: SegmentEntry) -> dict[str, Any]:
+    """What an entry says of its indexes; nothing where there are none."""
+    out: dict[str, Any] = {}
+    if entry.index is not None:
+        out["index"] = entry.index.to_json()
+    if entry.index_debt:
+        out["index_debt"] = kinds_to_json(entry.index_debt)
+    return out
+
+
+def index_fields_from_json(value: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Decode and check what an entry says of its indexes, as fields for a record."""
+    index, debt = value.get("index"), value.get("index_debt")
+    out: dict[str, Any] = {}
+    if index is not None:
+        out["index"] = index_from_json(index, where)
+    if debt is not None:
+        out["index_debt"] = kinds_from_json(Fields(debt, f"{where}.index_debt").value, where)
+    return out
 
 
 _SEGMENT_FIELDS: Final = frozenset(
@@ -135,6 +167,8 @@ _SEGMENT_FIELDS: Final = frozenset(
         "rows_are",
         "seq_base",
         "ts_stored",
+        "index",
+        "index_debt",
     ]
 )
 
@@ -158,6 +192,7 @@ def segment_from_json(value: Any, where: str = "segment") -> SegmentEntry:
         ts_stored=fields.flag("ts_stored"),
         extra={key: value[key] for key in value if key not in _SEGMENT_FIELDS},
         encoded=codec.to_text(value, where),
+        **index_fields_from_json(value, where),
         **_summary_fields(fields),
     )
     check_entry(entry, where)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from strandline.tableformat import paths
 from strandline.tableformat.actions import AddSegments, MustRewrite
 from strandline.tableformat.errors import InvalidInput, LateRows, OutcomeUnclear, StoreBusy
+from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.lateness import JITTER, LATE, marks_of
 from strandline.tableformat.segments import DENSE, OFFSET, SegmentEntry
 from strandline.tableformat.stores.background import Background
@@ -115,6 +116,11 @@ class AppendChange:
         """Whether there is nothing to commit: no row is left, and no key to remember."""
         return not self.actions[0].rows and self._conditions.key is None
 
+    @property
+    def files(self) -> int:
+        """How many data files hold the rows."""
+        return len(self.actions[0].segments)
+
     def rewrite(self, head: Manifest) -> AppendChange:
         """The same rows in new files, stamped and placed for this head."""
         self._place(head)
@@ -134,7 +140,7 @@ class AppendChange:
         self.late_rows = layout.lateness.count(LATE)
         self.marks_after = layout.lateness.marks
         written = self._write(layout.pieces, head, store_ts=stamped.differs)
-        self.pending = tuple(upload for _, upload in written)
+        self.pending = tuple(upload for _, uploads in written for upload in uploads)
         self.actions = (
             AddSegments(
                 segments=tuple(entry for entry, _ in written),
@@ -168,21 +174,22 @@ class AppendChange:
 
     def _write(
         self, pieces: Sequence[Piece], head: Manifest, *, store_ts: bool
-    ) -> list[tuple[SegmentEntry, PendingWrite]]:
-        def write(piece: Piece) -> tuple[SegmentEntry, PendingWrite]:
+    ) -> list[tuple[SegmentEntry, list[PendingWrite]]]:
+        def write(piece: Piece) -> tuple[SegmentEntry, list[PendingWrite]]:
             return self._write_segment(piece, head, store_ts=store_ts)
 
         return Background(ENCODING_THREADS, "strandline-encode").map(write, pieces)
 
     def _write_segment(
         self, piece: Piece, head: Manifest, *, store_ts: bool
-    ) -> tuple[SegmentEntry, PendingWrite]:
+    ) -> tuple[SegmentEntry, list[PendingWrite]]:
         file = encode_segment(
             piece.rows,
             self._schema,
             head.config,
+            ts_ms=piece.ts_ms,
             offsets=piece.offsets,
-            timestamps=piece.ts_ms if store_ts else None,
+            store_ts=store_ts,
             in_haste=self._acknowledged is not None and self._acknowledged.in_haste,
         )
         file_id = self._runtime.random_hex(8)
@@ -204,8 +211,13 @@ class AppendChange:
             created_at=0,
             rows_are=DENSE if piece.offsets is None else OFFSET,
             ts_stored=store_ts,
+            index=file.index,
+            index_debt=file.index_debt,
         )
-        return entry, _Upload(self._storage.write_new(path, file.data))
+        objects = [(path, file.data)]
+        if file.index is not None:
+            objects.append((path_of(path), b"".join(file.index_pieces)))
+        return entry, [_Upload(self._storage.write_new(name, data)) for name, data in objects]
 
 
 def _above_floor(

@@ -198,6 +198,6 @@ class Committer:
         if done.earlier is not None:
             return Placement(done.earlier.version, done.earlier.first_seq, edges)
         listed = len(made.segments)
-        if rolling.should_roll(listed - len(change.pending), listed):
+        if rolling.should_roll(listed - change.files, listed):
             self.place.see(tidy(self.place.chain, done.snapshot))
         return Placement(made.version, made.next_seq - int(edges[-1]), edges)

@@ -149,7 +149,7 @@ class _Log:
 
     def _stored(self, writer_id: str) -> Position | None:
         manifest = self.place.head.manifest
-        cold = documents.cold_positions(self.place.chain.storage, manifest, [writer_id])
+        cold = documents.cold_positions(self.place.chain.service, manifest, [writer_id])
         return manifest.positions.get(writer_id) or cold.get(writer_id)
 
     def _answered(self, committed_up_to: int | None, first: int, last: int) -> int:

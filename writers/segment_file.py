@@ -8,7 +8,7 @@ the Parquet footer, where the encoder has left them for free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,12 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from strandline.tableformat import codec, stats
+from strandline.tableformat.indexes import policy
 from strandline.tableformat.types import Domain
+from strandline.writers.index_file import build_index
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from strandline.tableformat.config import Config
+    from strandline.tableformat.indexes.reference import IndexRef, KindsByColumn
     from strandline.tableformat.schema import Column, Schema
     from strandline.tableformat.types import ColumnType
 
@@ -40,6 +43,7 @@ _WRITE_BATCH_ROWS: Final = 16_384
 """Rows the encoder takes at a time; its own 1,024 cost 4% more."""
 _SMALL_FILE_ROWS: Final = 4_096
 """Below this, setting up costs more than it saves: zstd for every page, dictionaries, indexes."""
+_BLOOM_FALSE_POSITIVES: Final = 0.05
 _TEXTS: Final = frozenset({"string", "binary"})
 _DELTA_INTEGERS: Final = frozenset({"int32", "int64", "timestamp", "timestamptz", "date", "uint32"})
 
@@ -52,6 +56,10 @@ class SegmentFile:
     footer_bytes: int
     footer_xxh64: str
     column_stats: dict[str, Any]
+    index_pieces: Sequence[bytes] = ()
+    """The index file, in pieces; none where the segment has no indexes."""
+    index: IndexRef | None = None
+    index_debt: KindsByColumn = field(default_factory=dict)
 
 
 def encode_segment(
@@ -59,20 +67,26 @@ def encode_segment(
     schema: Schema,
     config: Config,
     *,
+    ts_ms: np.ndarray[Any, Any],
     offsets: np.ndarray[Any, Any] | None = None,
-    timestamps: np.ndarray[Any, Any] | None = None,
+    store_ts: bool = False,
     in_haste: bool = False,
 ) -> SegmentFile:
     """Encode rows that have exactly the schema's columns.
 
-    `offsets`: each row's index in its batch, for a file that does not hold a run of it.
-    `timestamps`: each row's `_ts`, where that does not follow from the time column.
+    `ts_ms`: each row's `_ts`; stored with `store_ts`, where it does not follow from the time
+    column. `offsets`: each row's index in its batch, for a file that does not hold a run of it.
     `in_haste`: encode like a small file, with nothing that only serves later reads.
     """
-    table = _physical_table(rows, schema, offsets, timestamps)
+    table = _physical_table(rows, schema, offsets, ts_ms if store_ts else None)
     nan_columns = _columns_with_nan(table, schema)
     small = in_haste or table.num_rows < _SMALL_FILE_ROWS
-    dictionaries, encodings = _encodings(table, schema, small=small)
+    distinct = _distinct_in_samples(table, schema, small=small)
+    dictionaries, encodings = _encodings(table, schema, distinct)
+    planned = _index_plan(table, schema, config, distinct)
+    indexed = bool(planned) and not in_haste
+    if indexed:
+        table = _with_shared_dictionaries(table, schema, planned, dictionaries)
     sink = pa.BufferOutputStream()
     writer = pq.ParquetWriter(
         sink,
@@ -87,7 +101,8 @@ def encode_segment(
         max_rows_per_page=config.zone_rows if config.zone_pages and not in_haste else None,
         write_page_checksum=True,
         # A small file has one page per column, and nothing to find in it by an index.
-        write_page_index=not small,
+        write_page_index=indexed or not small,
+        bloom_filter_options=_bloom_filters(table, schema, config, planned) if indexed else None,
         store_schema=False,
     )
     with writer:
@@ -96,12 +111,63 @@ def encode_segment(
     footer_bytes = int.from_bytes(memoryview(data)[-TAIL_BYTES:-4], "little")
     footer = memoryview(data)[-TAIL_BYTES - footer_bytes : -TAIL_BYTES]
     wanted = [schema.by_id[i] for i in config.stats_columns if i in schema.by_id]
+    index = None
+    if indexed:
+        index = build_index(table, data, ts_ms, schema=schema, config=config, plan=planned)
     return SegmentFile(
         data=data,
         footer_bytes=footer_bytes,
         footer_xxh64=codec.checksum(footer),
         column_stats=_column_stats(writer.writer.metadata, table, wanted, nan_columns),
+        index_pieces=() if index is None else index[0],
+        index=None if index is None else index[1],
+        index_debt=planned if in_haste else {},
     )
+
+
+def _index_plan(
+    table: pa.Table, schema: Schema, config: Config, distinct: Mapping[str, int]
+) -> KindsByColumn:
+    """What to index; nothing in a file smaller than a row group, which is read in one go."""
+    if table.num_rows < config.row_group_rows:
+        return {}
+    by_id = {c.id: distinct[c.physical_name] for c in schema.columns if c.physical_name in distinct}
+    return policy.plan(schema, config, by_id)
+
+
+def _with_shared_dictionaries(
+    table: pa.Table, schema: Schema, planned: KindsByColumn, dictionaries: Sequence[str]
+) -> pa.Table:
+    """Text with few values, looked up once: Parquet and the bitmap take the same dictionary."""
+    for number, column in enumerate(schema.columns):
+        if (
+            column.type.name in _TEXTS
+            and column.physical_name in dictionaries
+            and "enum_bitmap" in planned.get(column.id, ())
+        ):
+            values = table.column(number).dictionary_encode()
+            named = table.schema.field(number).with_type(values.type)
+            table = table.set_column(number, named, values)
+    return table
+
+
+def _bloom_filters(
+    table: pa.Table, schema: Schema, config: Config, planned: KindsByColumn
+) -> dict[str, Any] | None:
+    """Parquet's own filters, by which other engines find single values.
+
+    Not for floats: engines hash the bits, and those of 0.0 and -0.0 differ. Not for two values,
+    for which Parquet has none.
+    """
+    rows = min(table.num_rows, config.row_group_rows)
+    return {
+        schema.by_id[i].physical_name: {"ndv": rows, "fpp": _BLOOM_FALSE_POSITIVES}
+        for i, kinds in planned.items()
+        if i > 0
+        and policy.POINT_KINDS.intersection(kinds)
+        and schema.by_id[i].type.domain is not Domain.FLOAT
+        and schema.by_id[i].type.name != "bool"
+    } or None
 
 
 def _physical_table(
@@ -152,33 +218,43 @@ def _nests_floats(kind: ColumnType) -> bool:
     )
 
 
-def _encodings(table: pa.Table, schema: Schema, *, small: bool) -> tuple[list[str], dict[str, str]]:
-    """Columns with dictionaries, and the encoding of those without."""
-    dictionaries: list[str] = []
-    encodings: dict[str, str] = {}
+def _distinct_in_samples(table: pa.Table, schema: Schema, *, small: bool) -> dict[str, int]:
+    """How many values a sample of each column holds, where they come again and again."""
+    found = {}
     for column in schema.columns:
         name, kind = column.physical_name, column.type.name
-        if column.type.is_nested or kind == "bool":
-            continue
         # In a small file only strings gain by a dictionary more than the look at them costs.
-        worth_a_look = not small or kind in _TEXTS
-        if worth_a_look and _repeats(table.column(name)):
-            dictionaries.append(name)
-        elif kind in _DELTA_INTEGERS:
-            encodings[name] = "DELTA_BINARY_PACKED"
+        if column.type.is_nested or kind == "bool" or (small and kind not in _TEXTS):
+            continue
+        distinct = _repeated(table.column(name))
+        if distinct is not None:
+            found[name] = distinct
+    return found
+
+
+def _encodings(
+    table: pa.Table, schema: Schema, dictionaries: Mapping[str, int]
+) -> tuple[list[str], dict[str, str]]:
+    """Columns with dictionaries, and the encoding of those without."""
+    encodings = {
+        column.physical_name: "DELTA_BINARY_PACKED"
+        for column in schema.columns
+        if column.type.name in _DELTA_INTEGERS and column.physical_name not in dictionaries
+    }
     for name in (OFFSET_COLUMN, TIME_COLUMN):
         if name in table.column_names:
             encodings[name] = "DELTA_BINARY_PACKED"
-    return dictionaries, encodings
+    return list(dictionaries), encodings
 
 
-def _repeats(values: pa.ChunkedArray) -> bool:
-    """Whether a sample from the middle says that values come again and again."""
+def _repeated(values: pa.ChunkedArray) -> int | None:
+    """The different values in a sample from the middle, if values come again and again."""
     size = _FIRST_LOOK_ROWS if len(values) < _SMALL_FILE_ROWS else _SAMPLE_ROWS
     sample = values.slice(max(0, (len(values) - size) // 2), size)
     if len(sample) > _FIRST_LOOK_ROWS and _distinct(sample[:_FIRST_LOOK_ROWS]) == _FIRST_LOOK_ROWS:
-        return False
-    return _distinct(sample) <= max(1, _DISTINCT_SHARE * len(sample))
+        return None
+    distinct = _distinct(sample)
+    return distinct if distinct <= max(1, _DISTINCT_SHARE * len(sample)) else None
 
 
 def _distinct(values: pa.ChunkedArray) -> int:

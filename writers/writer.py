@@ -245,7 +245,7 @@ class Writer:
             unflushed.append(_with_hidden(memtable.schema, rows, ts_ms, manifest, next_seq))
             next_seq, tail_ts = next_seq + rows.num_rows, int(ts_ms[-1])
         return Scan(
-            self._place.chain.storage,
+            self._place.chain.service,
             manifest,
             request,
             floor_ts=manifest.floor_ts,

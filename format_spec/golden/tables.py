@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import lz4.frame
 import pyarrow as pa
@@ -15,7 +16,7 @@ from world import START_MS, World, at, small_limits
 
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
-from strandline.tableformat import codec, paths, types
+from strandline.tableformat import codec, config, paths, types
 from strandline.tableformat.actions import ClaimWriter, WalKey
 from strandline.writers import append as appends
 from strandline.writers.ingest import to_arrow
@@ -394,6 +395,40 @@ def removed_versions(world: World) -> None:
         world.manifest_file(version).unlink()
     (world.folder / paths.MANIFESTS / "notes.txt").write_text("not a manifest")
     (world.folder / paths.MANIFESTS / "99999999999999999999.json.lz4").write_text("neither")
+
+
+@golden("Index catalogs with every kind, for entries in the manifest and in a page, and a debt.")
+def indexed(world: World) -> None:
+    with small_limits(), mock.patch.object(config, "MIN_ROW_GROUP", 1):
+        table = world.create(
+            {"ts": "timestamptz", "user": "string", "x": "float64", "kind": "string"},
+            time_column="ts",
+            row_group_rows=64,
+            zone_rows=8,
+            zone_pages=True,
+            indexes={
+                "ts": ["temporal", "calendar", "rank"],
+                "user": ["postings", "membership", "zone_map"],
+                "x": ["range", "zone_membership"],
+                "kind": ["enum_bitmap"],
+            },
+        )
+        for batch, count in enumerate([100, 5, 5, 5, 5, 100]):
+            table.append(
+                [
+                    {
+                        "ts": at(1 + (batch * 100 + i) / 80),
+                        "user": f"u{(batch * 100 + i) * 7 % 30}",
+                        "x": None if i % 13 == 0 else float("nan") if i % 31 == 0 else i / 8,
+                        "kind": f"k{i // 40}",
+                    }
+                    for i in range(count)
+                ]
+            )
+    version = world.head()
+    document = world.document(version)
+    document["segments"][-1]["index_debt"] = {"2": ["postings"]}
+    world.put(version, document)
 
 
 @golden(

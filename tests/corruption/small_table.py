@@ -11,6 +11,7 @@ import orjson
 from strandline import api
 from strandline.catalog import documents
 from strandline.catalog.chain import Chain
+from strandline.catalog.manifest_service import ManifestService
 from strandline.catalog.page_cache import PAGES
 from strandline.tableformat import codec, paths
 from strandline.tableformat.errors import StrandlineError
@@ -90,7 +91,7 @@ def _needed(storage: Storage, head: Manifest) -> set[str]:
     found = {paths.manifest_path(head.version)}
     found |= {page.path for page in head.window_pages}
     found |= {page.path for page in head.position_pages}
-    folded = documents.window_pages(storage, head.window_pages)
+    folded = documents.window_pages(ManifestService(storage), head.window_pages)
     windows = [*head.windows, *(entry for page in folded for entry in page)]
     found |= {page.path for window in windows for page in window.pages}
     table = api.open_in(storage)
@@ -117,7 +118,7 @@ def metadata_paths() -> dict[str, str]:
     """Each metadata file by what it is."""
     manifest = head()
     listed = {"manifest": head_path()}
-    folded = documents.window_pages(fresh(), manifest.window_pages)
+    folded = documents.window_pages(ManifestService(fresh()), manifest.window_pages)
     windows = [*manifest.windows, *(entry for page in folded for entry in page)]
     listed |= {"segment_page": windows[-1].pages[0].path}
     listed |= {"window_page": manifest.window_pages[0].path}
@@ -201,7 +202,8 @@ def seq_ranges() -> dict[str, tuple[int, int]]:
 def read_positions(storage: memory.MemoryStorage) -> dict[str, Position]:
     """What the pages say of all writers."""
     manifest = Chain(storage).find_head().manifest
-    return documents.cold_positions(storage, manifest, [f"writer-{n}" for n in range(7)])
+    service = ManifestService(storage)
+    return documents.cold_positions(service, manifest, [f"writer-{n}" for n in range(7)])
 
 
 @cache

@@ -11,7 +11,8 @@ import pytest
 
 from strandline.catalog.page_cache import PAGES
 from strandline.catalog.runtime import Runtime
-from strandline.readers import scan
+from strandline.readers import read_ahead
+from strandline.readers.index_reader import CACHE as INDEXES
 from strandline.tableformat import rolling
 from strandline.tableformat.stores import local, memory, probe
 from strandline.tableformat.stores.background import run_now
@@ -95,6 +96,7 @@ class InlineExecutor:
 def forget_everything() -> None:
     """Drop what a process keeps in memory, as a restart does."""
     PAGES.clear()
+    INDEXES.clear()
     probe._proven.clear()  # noqa: SLF001 - what a new process has not proven yet
 
 
@@ -108,7 +110,8 @@ def scripted(seed: int, thresholds: Mapping[str, int] | None = None) -> Iterator
         for module in (probe, local):
             patch.setattr(module, "secrets", names)
         patch.setattr(append, "Background", InlineExecutor)
-        patch.setattr(scan, "ThreadPoolExecutor", InlineExecutor)
+        for pool in ("_LOCAL", "_REMOTE"):
+            patch.setattr(read_ahead, pool, InlineExecutor())
         for name, value in (thresholds or {}).items():
             patch.setattr(rolling, name, value)
         forget_everything()

@@ -70,6 +70,11 @@ def documents(table: Path) -> list[tuple[str, Any]]:
         document = codec.decode_document(file.read_bytes(), file.name)
         kind = "manifest" if file.parent.name == "manifests" else document["kind"][:-1] + "_page"
         found.append((kind, document))
+    for file in sorted(table.rglob("*.icx")):
+        data = file.read_bytes()
+        # Blobs come first; the catalog is the frame with which the file ends.
+        start = data.rindex(codec.MAGIC)
+        found.append(("index_catalog", codec.decode_document(data[start:], file.name)))
     return found
 
 

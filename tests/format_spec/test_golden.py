@@ -11,6 +11,7 @@ import pytest
 
 import strandline
 from strandline.catalog.documents import cold_positions
+from strandline.catalog.manifest_service import ManifestService
 from strandline.format_spec.conformance.rows import canonical, encode_table
 from strandline.tableformat import codec, paths
 from tests.format_spec.places import GOLDEN, GOLDENS, documents
@@ -92,7 +93,7 @@ def test_the_position_of_a_folded_writer_is_found() -> None:
     table = strandline.open_table(GOLDEN / "v1_positions" / "table")
     storage, manifest = table._chain.storage, table.manifest  # noqa: SLF001
 
-    found = cold_positions(storage, manifest, [f"writer-{i}" for i in range(4)])
+    found = cold_positions(ManifestService(storage), manifest, [f"writer-{i}" for i in range(4)])
 
     assert {key: position.number for key, position in found.items()} == {
         "writer-0": 14,

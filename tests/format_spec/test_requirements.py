@@ -16,6 +16,7 @@ import pytest
 
 from strandline.api import create_in, open_in
 from strandline.catalog.documents import segment_pages
+from strandline.catalog.manifest_service import ManifestService
 from strandline.tableformat import actions, codec, pages, paths, rolling, stats, types, values
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.actions import AddSegments, AlreadyCommitted, ExternalKey, Stamp, apply
@@ -478,7 +479,7 @@ def test_unknown_entry_fields_move_with_the_entry_from_page_to_page() -> None:
     found = [
         entry.extra
         for window in later.manifest.windows
-        for page in segment_pages(storage, window.pages)
+        for page in segment_pages(ManifestService(storage), window.pages)
         for entry in page.entries(np.arange(page.count))
         if entry.extra
     ]

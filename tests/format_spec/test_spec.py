@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from strandline.tableformat import (
     values,
     windows,
 )
+from strandline.tableformat.indexes import catalog, reference
 from strandline.tableformat.segments import PageRef
 from tests.format_spec.places import (
     CONFORMANCE,
@@ -63,8 +65,10 @@ ELSEWHERE = {
         "PAG-3": "test_pages_keep_stats_of_every_kind_of_column",
         "POS-6": "test_idle_positions_are_forgotten_only_when_all_pages_merge",
     },
-    "readers/test_scan_parity.py": {
-        "RD-5": "test_scans_give_exactly_the_rows_that_match",
+    "readers/differential/test_differential.py": {
+        "RD-5": "test_scans_give_the_rows_that_duckdb_gives",
+        "IDX-3": "test_scans_give_the_rows_that_duckdb_gives",
+        "IDX-4": "test_scans_give_the_rows_that_duckdb_gives",
     },
     "strandline/test_evolve.py": {
         "EVO-1": "test_changes_that_would_lose_meaning_are_refused",
@@ -78,6 +82,57 @@ ELSEWHERE = {
     "strandline/test_table.py": {
         "HEAD-4": "test_time_travel_by_version_and_by_time",
         "RD-6": "test_a_handle_is_live_and_a_scan_is_pinned",
+    },
+    "tableformat/indexes/test_kinds.py": {
+        "IDX-1": "test_a_layout_that_is_none_is_refused",
+        "IDX-2": "test_no_index_removes_a_zone_with_a_true_row",
+        "IDX-8": "test_an_index_outlives_the_widening_of_its_column",
+    },
+    "tableformat/indexes/test_hostile.py": {
+        "IDX-5": "test_a_blob_cut_at_any_byte_is_refused",
+        "IDX-6": "test_parameters_of_any_kind_are_survived",
+        "IDX-9": "test_an_index_of_another_type_or_layout_is_survived",
+        "IDX-14": "test_any_bytes_are_survived",
+        "IDX-19": "test_any_flipped_bit_is_survived",
+        "IDX-21": "test_any_flipped_bit_is_survived",
+        "IDX-24": "test_any_flipped_bit_is_survived",
+    },
+    "tableformat/indexes/test_specification.py": {
+        "IDX-10": "test_a_reader_made_from_the_text_agrees",
+        "IDX-11": "test_a_reader_made_from_the_text_agrees",
+        "IDX-17": "test_a_reader_made_from_the_text_agrees",
+        "IDX-18": "test_a_reader_made_from_the_text_agrees",
+    },
+    "tableformat/indexes/test_bounds.py": {
+        "IDX-12": "test_a_zone_map_holds_the_bounds_of_each_zone",
+        "IDX-13": "test_fences_are_the_exact_bounds_of_each_zone",
+        "IDX-15": "test_nulls_are_in_no_calendar",
+        "IDX-23": "test_rank_orders_zones_with_nan_nulls_and_unknown_bounds",
+    },
+    "tableformat/indexes/test_points.py": {
+        "IDX-16": "test_an_empty_column_holds_nothing",
+        "IDX-20": "test_an_enum_answers_exactly",
+    },
+    "tableformat/indexes/test_value_range.py": {
+        "IDX-22": "test_few_values_are_told_apart",
+    },
+    "tableformat/test_page_table.py": {
+        "PGT-1": "test_a_page_table_by_a_stranger_is_refused_or_harmless",
+        "PGT-2": "test_every_flipped_byte_is_refused",
+        "PGT-3": "test_every_truncation_is_refused",
+        "PGT-4": "test_files_of_other_shapes",
+        "PGT-5": "test_a_page_table_tells_what_a_walk_over_all_headers_finds",
+        "PGT-6": "test_a_page_table_tells_what_a_walk_over_all_headers_finds",
+        "PGT-7": "test_files_of_other_shapes",
+        "PGT-8": "test_columns_with_equal_pages_share_a_layout",
+        "PGT-9": "test_a_page_table_by_a_stranger_is_refused_or_harmless",
+        "PGT-10": "test_the_rows_of_the_segment_must_fit",
+    },
+    "readers/test_split_reader.py": {
+        "PGT-11": "test_a_flipped_bit_in_a_page_is_noticed",
+        "PGT-12": "test_a_page_that_holds_other_rows_than_its_table_says",
+        "PGT-13": "test_a_page_table_of_another_file_costs_time_only",
+        "PGT-14": "test_every_column_of_every_zone",
     },
     "tableformat/test_storage_contract.py": {
         "STO-1": "test_one_thread_wins_each_name",
@@ -141,6 +196,12 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "commit": manifest.record_from_json,
     "segment": segments.segment_from_json,
     "window": segments.window_from_json,
+    "index_ref": lambda value: reference.index_from_json(value, "example"),
+    "index_catalog": lambda value: catalog.decode_catalog(
+        data := _as_document(value),
+        reference.IndexRef(10**6, len(data), codec.checksum(data), {}),
+        "example",
+    ),
     "position": manifest.position_from_json,
     "position_page_ref": manifest.document_ref_from_json,
     "window_page": lambda value: documents._decode_windows(  # noqa: SLF001
@@ -274,6 +335,8 @@ def test_field_tables_are_those_of_the_code() -> None:
     assert fields_in("## 6 The root manifest") == manifest._FIELDS  # noqa: SLF001
     assert fields_in("**6.1 Config.**") == config._FIELDS  # noqa: SLF001
     assert fields_in("**7.2 Segment entries.**") == segments._SEGMENT_FIELDS  # noqa: SLF001
+    of_index = {field.name for field in dataclasses.fields(reference.IndexRef)}
+    assert fields_in("**19.1 The reference.**") == of_index
     promised = "min_seq max_seq row_count size_bytes schema_version status created_at path"
     assert {*promised.split(), "column_stats"} <= segments._SEGMENT_FIELDS  # noqa: SLF001
 
@@ -283,7 +346,12 @@ def test_the_columns_of_a_segment_page_are_those_of_the_code() -> None:
     column = schema.Column(id=7, name="x", physical_name="x", type=types.ColumnType("int64"))
     of_stats = {field.name.replace("7", "<id>") for field in pages.stats_fields(column)}
 
-    assert fields_in("**8.1 Segment pages**") == {*pages.FIXED.names, "extra", *of_stats}
+    assert fields_in("**8.1 Segment pages**") == {
+        *pages.FIXED.names,
+        "index",
+        "extra",
+        *of_stats,
+    }
 
 
 def _type_rows() -> list[list[str]]:

@@ -198,3 +198,26 @@ def test_a_pinned_version_is_verified(table: Table) -> None:
 
     assert not table.verify().ok
     assert strandline.open_table(table.url, version=3).verify(deep=True).ok
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("how", ["missing", "cut", "catalog", "blob"])
+def test_a_damaged_index_file_is_found(tmp_path: Path, how: str, deep: bool) -> None:  # noqa: FBT001
+    """[X4, T8] Scans do without it and say little; verify names the file. Blobs are deep."""
+    made = strandline.create_table(
+        tmp_path / "t", SCHEMA, time_column="ts", row_group_rows=1024, zone_rows=64
+    )
+    made.append(events(0, 2000))
+    assert made.verify(deep=True).ok
+    (index,) = (tmp_path / "t").rglob("*.icx")
+    if how == "missing":
+        index.unlink()
+    elif how == "cut":
+        index.write_bytes(index.read_bytes()[:-1])
+    else:
+        flip(index, 5 if how == "blob" else index.stat().st_size - 5)
+
+    messages = _messages(made, deep=deep)
+
+    assert (index.name in messages) == (deep or how != "blob")
+    assert made.scan(filter="n = 7").count() == 1

@@ -25,6 +25,7 @@ PUBLIC = [
     "CorruptTable",
     "DamagedLog",
     "DoctorReport",
+    "Expression",
     "Fenced",
     "Follow",
     "InvalidFilter",

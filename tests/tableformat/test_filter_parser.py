@@ -61,6 +61,14 @@ A, B, D = col("a") == 1, col("b") == 2, col("d") == 4
         ("date >= date '2024-01-31'", col("date") >= date(2024, 1, 31)),
         ("timestamp < 5", col("timestamp") < 5),
         ("x = X'00fF'", col("x") == b"\x00\xff"),
+        ("device.os = 'x'", col("device")["os"] == "x"),
+        ('device . "o""s" . `a.b` IS NULL', col("device")['o"s']["a.b"].is_null()),
+        ('"a.b".c IN (1)', col("a.b")["c"].is_in([1])),
+        ('"a.b" = 1', col("a.b") == 1),
+        ("5 < device.in", col("device")["in"] > 5),
+        ("a.x LIKE 'x%' AND a.y", col("a")["x"].like("x%") & col("a")["y"]),
+        ("a.x BETWEEN b.y AND 5", (col("a")["x"] >= col("b")["y"]) & (col("a")["x"] <= 5)),
+        ("date.timestamp = date '2024-01-31'", col("date")["timestamp"] == date(2024, 1, 31)),
     ],
 )
 def test_text_means_what_the_builder_builds(text: str, expected: Expression) -> None:
@@ -139,7 +147,15 @@ def test_values(text: str, expected: object) -> None:
         ("in = 5", 0, "double quotes"),
         ('"" = 5', 0, "cannot be empty"),
         ("a = - b", 6, "expected a number after -"),
-        ("upper(a) = 5", 5, "expected AND, OR or the end"),
+        ("upper(a) = 5", 5, "calls no functions"),
+        ("a.b.c(d) = 5", 5, "calls no functions"),
+        ("tags[0] = 5", 4, "cannot look into lists and maps"),
+        ("a. = 5", 3, "name of a field after the dot, found '='"),
+        ("a.5 = 5", 1, "expected AND, OR or the end"),
+        ("a.b. ", 5, "name of a field after the dot, found the end"),
+        ("a.'b' = 5", 2, "name of a field after the dot"),
+        (".a = 5", 0, "expected a column or a value, found '.'"),
+        ('a."" = 5', 2, "cannot be empty"),
         ("NOT " * 10_000 + "a", 128 * 4, "nested deeper than 128"),
         ("(" * 10_000 + "a" + ")" * 10_000, 128, "nested deeper than 128"),
     ],
@@ -186,7 +202,11 @@ def shape(expression: Expression) -> object:
         return type(expression), [shape(part) for part in expression.parts]
     if isinstance(expression, Not):
         return Not, shape(expression.inner)
-    held = [getattr(expression, f.name) for f in fields(expression)]  # type: ignore[arg-type]
+    held = [
+        getattr(expression, f.name)
+        for f in fields(expression)  # type: ignore[arg-type]
+        if not f.kw_only  # the place in the text is no part of the tree
+    ]
     # 1E+400 and its plain digits are one decimal; equality has compared the value already.
     return type(expression), repr([type(v) if isinstance(v, Decimal) else v for v in held])
 
@@ -195,6 +215,7 @@ def shape(expression: Expression) -> object:
 @given(filters())
 @example(col("a").is_in([]))
 @example(~~(col('weird "name"') == "'"))
+@example(col("device")["os"].is_in(["x"]) & (col("a.b")["null"]["c d"] > col("x")["y"]))
 @example(col("a") == 1.5)
 @example(col("a") == 1e300)
 @example(col("a") == Decimal("1E+400"))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from strandline.tableformat.binding import bind
 from strandline.tableformat.expressions import Compare, Expression, col
 from strandline.tableformat.like import after_prefix
-from strandline.tableformat.pruning import Bounds, may_match
+from strandline.tableformat.pruning import Bounds, may_match, must_match
 from strandline.tableformat.schema import Column, stat_values
 from strandline.tableformat.types import Domain
 from tests.filter_cases import NAMES, SCHEMA, TYPES, filters, rows_of, table_of, truth, values_of
@@ -146,6 +146,52 @@ def test_pruning_never_skips_a_segment_with_a_wanted_row(
     for (rows, _), kept in zip(segments, mask, strict=True):
         if not kept:
             assert not any(truth(expression, row) is True for row in rows)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data(), st.lists(st.sampled_from(sorted(TYPES)), min_size=1, max_size=2, unique=True))
+def test_a_filter_is_dropped_only_where_every_row_satisfies_it(
+    data: st.DataObject, names: list[str]
+) -> None:
+    """[E11] Where stats are said to prove a filter, no row is FALSE or NULL."""
+    over = tuple(names)
+    expression = data.draw(filters(over))
+    segment = st.tuples(st.lists(rows_of(over), min_size=1, max_size=3), LOSSES)
+    segments = data.draw(st.lists(segment, min_size=1, max_size=4))
+    stats = stats_of(over, [rows for rows, _ in segments], [loss for _, loss in segments])
+
+    mask = must_match(bind(expression, SCHEMA), stats)
+
+    assert mask.dtype == np.bool_
+    for (rows, _), proven in zip(segments, mask, strict=True):
+        if proven:
+            assert all(truth(expression, row) is True for row in rows)
+
+
+PROVEN = [
+    ("i64", [[1, 5], [6, 9], [1, None]], col("i64") <= 5, [True, False, False]),
+    ("i64", [[1, 5], [6, 9]], col("i64") != 7, [True, False]),
+    ("i64", [[3, 3], [3, 4]], col("i64").is_in([3, 9]), [True, False]),
+    ("f64", [[1.0], [NAN], [1.0, NAN]], col("f64") >= 0.5, [True, False, True]),
+    ("f64", [[1.0], [1.0, NAN]], col("f64") < 2.0, [True, False]),
+    ("i64", [[1], [None]], col("i64").is_not_null(), [True, False]),
+    ("i64", [[1], [None]], col("i64").is_null(), [False, True]),
+    ("name", [["ab", "abc"], ["ab", "b"]], col("name").like("ab%"), [True, False]),
+]
+
+
+@pytest.mark.parametrize(("name", "segments", "expression", "expected"), PROVEN)
+def test_stats_prove_what_they_can(
+    name: str, segments: list[list[Any]], expression: Expression, expected: list[bool]
+) -> None:
+    """[E10] A segment that lies inside a filter is not asked again, so its columns stay unread."""
+    column = SCHEMA.column(name)
+    rows = [[dict.fromkeys(NAMES.values()) | {name: v} for v in values] for values in segments]
+    tables = [table_of(one).column(name) for one in rows]
+    parts = [one_bounds(column, stat_values(column.type, t)) for t in tables]
+    stats = Stats(len(segments), {column.id: gathered(column, parts)})
+
+    assert must_match(bind(expression, SCHEMA), stats).tolist() == expected
 
 
 ORDERED = ["i8", "i64", "u32", "money", "huge", "day", "local", "moment", "name", "blob"]
@@ -317,7 +363,7 @@ import sys
 import numpy as np
 from strandline.tableformat.binding import bind
 from strandline.tableformat.filter_parser import parse_filter
-from strandline.tableformat.pruning import Bounds, may_match
+from strandline.tableformat.pruning import Bounds, may_match, must_match
 from strandline.tableformat.schema import schema_from
 schema = schema_from({"a": "int64", "m": "decimal(10,2)", "t": "timestamptz"})
 class Stats:

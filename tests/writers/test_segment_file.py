@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +26,8 @@ def encode(columns: dict[str, Any], kinds: dict[str, str]) -> tuple[SegmentFile,
     """Encode columns of the named types."""
     schema = schema_from(kinds)
     rows = pa.table(columns, schema=schema.arrow)
-    return encode_segment(rows, schema, make_config(schema, time_column=None)), schema
+    config = make_config(schema, time_column=None)
+    return encode_segment(rows, schema, config, ts_ms=np.arange(rows.num_rows)), schema
 
 
 def stats_of(columns: dict[str, Any], kinds: dict[str, str]) -> stats.ColumnStats:
@@ -165,7 +167,7 @@ def test_large_row_counts_are_cut_into_row_groups() -> None:
     schema = schema_from({"v": "int64"})
     config = make_config(schema, time_column=None, row_group_rows=1024)
     rows = pa.table({"v": range(3000)}, schema=schema.arrow)
-    file = encode_segment(rows, schema, config)
+    file = encode_segment(rows, schema, config, ts_ms=np.arange(3000))
     metadata = pq.read_metadata(pa.BufferReader(file.data))
 
     assert [metadata.row_group(i).num_rows for i in range(3)] == [1024, 1024, 952]

@@ -1,0 +1,58 @@
+"""Footers of data segments: checked against the manifest, parsed once, and kept for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.catalog.page_cache import PAGES, ObjectKey
+from strandline.readers.sources import ChunkSource
+from strandline.tableformat import codec
+from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.parquet_footer import MAGIC, TAIL_BYTES
+
+if TYPE_CHECKING:
+    from strandline.tableformat.segments import SegmentEntry
+    from strandline.tableformat.storage import Storage
+
+_PARSED_WEIGHT: Final = 10
+"""A parsed footer takes about so many times its bytes."""
+
+
+def footer_range(entry: SegmentEntry) -> tuple[int, int]:
+    """Where the footer is, its length and magic behind it included."""
+    size = entry.footer_bytes + TAIL_BYTES
+    return entry.size_bytes - size, size
+
+
+def cached_source(storage: Storage, entry: SegmentEntry) -> ChunkSource | None:
+    """The file's chunks, if this process has seen its footer."""
+    found: ChunkSource | None = PAGES.get(_key(storage, entry))
+    return found
+
+
+def checked_source(storage: Storage, entry: SegmentEntry, tail: bytes | memoryview) -> ChunkSource:
+    """The file's chunks by the bytes at `footer_range`, once they are what the manifest says."""
+    ending = entry.footer_bytes.to_bytes(4, "little") + MAGIC
+    if codec.checksum(tail[:-TAIL_BYTES]) != entry.footer_xxh64 or tail[-TAIL_BYTES:] != ending:
+        raise CorruptTable(
+            f"{storage.url}: the footer of {entry.path} does not have the checksum that the "
+            "manifest gives. The file was damaged or overwritten."
+        )
+    footer = pq.read_metadata(pa.BufferReader(tail))
+    if footer.num_rows != entry.row_count:
+        raise CorruptTable(
+            f"{storage.url}: {entry.path} holds {footer.num_rows} rows; the manifest says "
+            f"{entry.row_count}"
+        )
+    source = ChunkSource(footer)
+    if source.group_starts[-1] != entry.row_count:
+        raise CorruptTable(f"{storage.url}: the row groups of {entry.path} do not add up")
+    PAGES.put(_key(storage, entry), source, _PARSED_WEIGHT * entry.footer_bytes)
+    return source
+
+
+def _key(storage: Storage, entry: SegmentEntry) -> ObjectKey:
+    return ObjectKey(storage.url, entry.path, entry.footer_xxh64)

@@ -1,0 +1,206 @@
+"""Index files from a store: catalogs and blobs, verified, opened, and kept in a bounded cache.
+
+An index is never needed. One that is missing or damaged is left out and counted; the rows of its
+segment are then looked at one by one, and the answer is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from strandline.catalog.page_cache import ObjectKey, PageCache
+from strandline.tableformat import codec, page_table
+from strandline.tableformat.errors import CorruptTable, ObjectMissing
+from strandline.tableformat.hidden_columns import TS_ID
+from strandline.tableformat.indexes.catalog import Blob, IndexCatalog, decode_catalog
+from strandline.tableformat.indexes.kinds import KINDS
+from strandline.tableformat.indexes.policy import PAGES
+from strandline.tableformat.indexes.reference import SEGMENT, path_of
+from strandline.tableformat.indexes.zones import ZoneLayout
+from strandline.tableformat.types import ColumnType
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from strandline.tableformat.indexes.reference import IndexRef
+    from strandline.tableformat.indexes.strategy import Place
+    from strandline.tableformat.schema import Schema
+    from strandline.tableformat.segments import SegmentEntry
+    from strandline.tableformat.storage import Storage
+
+CACHE: Final = PageCache(128 * 2**20)
+"""Catalogs and opened indexes of all tables of the process."""
+FIRST_READ_BYTES: Final = 128 * 2**10
+"""Of the end of an index file: the catalog, and with it most often everything small."""
+_NUMBERS: Final = ColumnType("int64")
+
+Range = tuple[str, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class SegmentIndexes:
+    """The indexes of one segment, as far as they were asked for and could be read."""
+
+    entry: SegmentEntry
+    layout: ZoneLayout
+    opened: dict[Place, Any]
+
+    @property
+    def pages(self) -> page_table.PageTable | None:
+        """Where the Parquet pages of the segment lie."""
+        found: page_table.PageTable | None = self.opened.get((SEGMENT, PAGES))
+        return found
+
+
+class IndexReader:
+    """Reads the indexes of many segments in few requests."""
+
+    def __init__(self, storage: Storage, schema: Schema) -> None:
+        self._storage, self._schema = storage, schema
+        self.failures: list[str] = []
+        """What could not be used, and why."""
+        self.bytes_read = 0
+
+    def load(
+        self, wanted: Sequence[tuple[SegmentEntry, Collection[Place]]]
+    ) -> list[SegmentIndexes | None]:
+        """The named indexes of each segment; None for a segment whose catalog cannot be used."""
+        catalogs, ends = self._catalogs([entry for entry, _ in wanted])
+        loaded: list[SegmentIndexes | None] = []
+        missing: list[tuple[SegmentIndexes, Blob]] = []
+        for (entry, places), catalog, end in zip(wanted, catalogs, ends, strict=True):
+            if catalog is None:
+                loaded.append(None)
+                continue
+            layout = ZoneLayout(catalog.row_count, catalog.zone_rows)
+            indexes = SegmentIndexes(entry, layout, {})
+            loaded.append(indexes)
+            for place in places:
+                blob = catalog.find(*place)
+                if blob is None:
+                    self._fail(entry, f"the catalog does not list {place[1]} of column {place[0]}")
+                elif not self._from_memory(indexes, blob, end):
+                    missing.append((indexes, blob))
+        ranges = [(path_of(i.entry.path), blob.offset, blob.size) for i, blob in missing]
+        for (indexes, blob), data in zip(missing, self._read(ranges), strict=True):
+            self._open(indexes, blob, data)
+        return loaded
+
+    # --- catalogs ---
+
+    def _catalogs(
+        self, entries: Sequence[SegmentEntry]
+    ) -> tuple[list[IndexCatalog | None], list[bytes]]:
+        """Catalogs, and what else was read with them: the end of the blobs' part of each file."""
+        found: dict[int, tuple[IndexCatalog | None, bytes]] = {}
+        unread: list[tuple[int, SegmentEntry, IndexRef]] = []
+        for number, entry in enumerate(entries):
+            ref = entry.index
+            assert ref is not None
+            known = CACHE.get(self._key(entry, ref.xxh64))
+            if known is not None:
+                found[number] = (known, b"")
+            else:
+                unread.append((number, entry, ref))
+        ranges = [_end_range(entry, ref) for _, entry, ref in unread]
+        for (number, entry, ref), data in zip(unread, self._read(ranges), strict=True):
+            found[number] = self._catalog(entry, ref, data)
+        ordered = [found[number] for number in range(len(entries))]
+        return [catalog for catalog, _ in ordered], [end for _, end in ordered]
+
+    def _catalog(
+        self, entry: SegmentEntry, ref: IndexRef, data: bytes | Unread
+    ) -> tuple[IndexCatalog | None, bytes]:
+        try:
+            held = _as_read(data)
+            catalog = decode_catalog(held[-ref.catalog_bytes :], ref, path_of(entry.path))
+        except (CorruptTable, ObjectMissing) as error:
+            self._fail(entry, str(error))
+            return None, b""
+        if catalog.row_count != entry.row_count:
+            said = f"it speaks of {catalog.row_count} rows, the manifest of {entry.row_count}"
+            self._fail(entry, said)
+            return None, b""
+        CACHE.put(self._key(entry, ref.xxh64), catalog, 4 * ref.catalog_bytes)
+        return catalog, held[: -ref.catalog_bytes]
+
+    # --- blobs ---
+
+    def _from_memory(self, indexes: SegmentIndexes, blob: Blob, end: bytes) -> bool:
+        """Take an index from the cache, or from the bytes that came with the catalog."""
+        known = CACHE.get(self._blob_key(indexes.entry, blob))
+        if known is not None:
+            indexes.opened[(blob.column, blob.kind)] = known
+            return True
+        ref = indexes.entry.index
+        assert ref is not None
+        start = blob.offset - (ref.size_bytes - ref.catalog_bytes - len(end))
+        if start < 0:
+            return False
+        self._open(indexes, blob, end[start : start + blob.size])
+        return True
+
+    def _open(self, indexes: SegmentIndexes, blob: Blob, data: bytes | Unread) -> None:
+        entry = indexes.entry
+        try:
+            opened = self._opened(indexes, blob, _as_read(data))
+        except (CorruptTable, ObjectMissing) as error:
+            self._fail(entry, f"{blob.kind} of column {blob.column}: {error}")
+            return
+        indexes.opened[(blob.column, blob.kind)] = opened
+        CACHE.put(self._blob_key(entry, blob), opened, 2 * blob.size)
+
+    def _opened(self, indexes: SegmentIndexes, blob: Blob, data: bytes) -> Any:
+        if codec.checksum(data) != blob.xxh64:
+            raise CorruptTable("it does not have the checksum that the catalog gives")
+        if blob.kind == PAGES:
+            entry = indexes.entry
+            return page_table.open(data, row_count=entry.row_count, size_bytes=entry.size_bytes)
+        column = self._schema.by_id.get(blob.column)
+        if column is None and blob.column != TS_ID:
+            raise CorruptTable("the table has no such column")
+        kind = _NUMBERS if column is None else column.type
+        return KINDS[blob.kind].open(data, blob.params, indexes.layout, kind)
+
+    # --- storage ---
+
+    def _read(self, ranges: Sequence[Range]) -> list[bytes | Unread]:
+        """Each range, or what is wrong with it: one lost file must not hide the others."""
+        if not ranges:
+            return []
+        try:
+            blobs: list[bytes | Unread] = list(self._storage.read_ranges(ranges))
+        except (CorruptTable, ObjectMissing) as error:
+            if len(ranges) == 1:
+                return [Unread(error)]
+            return [self._read([one])[0] for one in ranges]
+        self.bytes_read += sum(length for _, _, length in ranges)
+        return blobs
+
+    def _fail(self, entry: SegmentEntry, why: str) -> None:
+        self.failures.append(f"{path_of(entry.path)}: {why}")
+
+    def _key(self, entry: SegmentEntry, identity: str) -> ObjectKey:
+        return ObjectKey(self._storage.url, path_of(entry.path), identity)
+
+    def _blob_key(self, entry: SegmentEntry, blob: Blob) -> ObjectKey:
+        return self._key(entry, f"{blob.xxh64} {blob.kind} of {blob.column}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """In place of bytes that could not be read."""
+
+    error: CorruptTable | ObjectMissing
+
+
+def _as_read(data: bytes | Unread) -> bytes:
+    if isinstance(data, Unread):
+        raise data.error
+    return data
+
+
+def _end_range(entry: SegmentEntry, ref: IndexRef) -> Range:
+    length = min(ref.size_bytes, max(ref.catalog_bytes, FIRST_READ_BYTES))
+    return path_of(entry.path), ref.size_bytes - length, length

@@ -1,0 +1,123 @@
+"""Columns as files hold them, into columns as the table has them today."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.readers import row_ranges
+from strandline.readers.arrow_arrays import int64_array, integers
+from strandline.tableformat import types
+from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID, TS_ID, WINDOW_ID
+from strandline.tableformat.segments import DENSE
+from strandline.tableformat.timestamps import derive
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from strandline.readers.row_ranges import Int64s, Ranges
+    from strandline.readers.sources import Stored
+    from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.schema import Column
+    from strandline.tableformat.segments import SegmentEntry
+
+_OFFSET_COLUMN: Final = "_off"
+_TS_COLUMN: Final = "_ts"
+
+
+class LogicalColumns:
+    """What one segment's columns mean in one version of the table."""
+
+    def __init__(self, manifest: Manifest, entry: SegmentEntry) -> None:
+        self._manifest, self._entry = manifest, entry
+        self._columns = (*manifest.schema.columns, *HIDDEN_COLUMNS.values())
+        self.all_names = {column.id: column.name for column in self._columns}
+        """Names by id, in the order of answers."""
+
+    def names_of(self, column_ids: Collection[int]) -> list[str]:
+        """Names in the order of answers, which no file changes."""
+        return [name for column_id, name in self.all_names.items() if column_id in column_ids]
+
+    def physical_names(self, column_ids: Collection[int], present: Collection[str]) -> set[str]:
+        """Columns of the file that the answer needs; a column added later is not there."""
+        entry, schema = self._entry, self._manifest.schema
+        needed = {schema.by_id[i].physical_name for i in column_ids if i > 0}.intersection(present)
+        if SEQ_ID in column_ids and entry.rows_are != DENSE:
+            needed.add(_OFFSET_COLUMN)
+        if TS_ID in column_ids:
+            needed.add(_TS_COLUMN if entry.ts_stored else self._time_column().physical_name)
+        missing = needed.difference(present)
+        if missing:
+            raise CorruptTable(f"{entry.path} lacks the column {', '.join(sorted(missing))}")
+        return needed
+
+    def table(self, stored: Stored, column_ids: Collection[int], rows: Ranges) -> pa.Table:
+        """The named columns for these rows of the file, all of which `stored` holds."""
+        count = row_ranges.count(rows)
+        columns: dict[str, Any] = {}
+        for column in self._manifest.schema.columns:
+            if column.id in column_ids:
+                columns[column.name] = self._column(stored, column, count)
+        for name, hidden in HIDDEN_COLUMNS.items():
+            if hidden.id in column_ids:
+                columns[name] = int64_array(self._hidden(stored, hidden.id, rows))
+        return pa.table(columns)
+
+    def no_rows(self, column_ids: Collection[int]) -> pa.Table:
+        """The named columns without a row."""
+        return pa.table(
+            {
+                column.name: pa.nulls(0, types.to_arrow(column.type))
+                for column in self._columns
+                if column.id in column_ids
+            }
+        )
+
+    def _time_column(self) -> Column:
+        time_column = self._manifest.config.time_column
+        if time_column is None:
+            raise CorruptTable(
+                f"{self._entry.path} stores no _ts, and the table has no time column"
+            )
+        return self._manifest.schema.by_id[time_column]
+
+    def _column(self, stored: Stored, column: Column, count: int) -> Any:
+        target = types.to_arrow(column.type)
+        values = stored.get(column.physical_name)
+        if values is None:
+            return pa.nulls(count, target)
+        held = values.type
+        if held == target or (pa.types.is_dictionary(held) and held.value_type == target):
+            return values
+        held = types.from_arrow(values.type)
+        if held != column.type and not types.can_widen(held, column.type):
+            raise CorruptTable(
+                f"{self._entry.path}: column {column.name!r} holds {values.type}, which is not "
+                f"{column.type} nor a type that widens to it"
+            )
+        return values.cast(target)
+
+    def _hidden(self, stored: Stored, column_id: int, rows: Ranges) -> Int64s:
+        entry = self._entry
+        if column_id == WINDOW_ID:
+            return np.full(row_ranges.count(rows), entry.window.start_ms, dtype=np.int64)
+        if column_id == TS_ID:
+            if entry.ts_stored:
+                return _integers(stored[_TS_COLUMN])
+            time_column = self._time_column()
+            return derive(stored[time_column.physical_name], time_column.type)
+        if entry.rows_are == DENSE:
+            return entry.min_seq + row_ranges.numbers(rows)
+        seqs = entry.seq_base + _integers(stored[_OFFSET_COLUMN])
+        if len(seqs) and (seqs.min() < entry.min_seq or seqs.max() > entry.max_seq):
+            raise CorruptTable(f"{entry.path}: a row lies outside the segment's sequence numbers")
+        return seqs
+
+
+def _integers(values: pa.ChunkedArray) -> Int64s:
+    if values.null_count or not pa.types.is_integer(values.type):
+        raise CorruptTable("a hidden column holds something else than integers")
+    return integers(values).astype(np.int64, copy=False)

@@ -1,0 +1,289 @@
+"""Reading one segment, or some zones of it: verified bytes in, matching rows of the table out.
+
+The columns of the filter are read first, and all others only where a row matched. Where the rest
+is small it is fetched together with them: a second request costs more than some bytes too many.
+Every road checks what it reads: chunks by the footer's hash and the pages' CRC, single pages by
+the page table's checksums besides.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from strandline.readers import footers, row_ranges
+from strandline.readers.arrow_arrays import bool_array, int64_array, true_rows
+from strandline.readers.logical_columns import LogicalColumns
+from strandline.readers.sources import PageSource
+from strandline.readers.sparse_file import SparseFile
+from strandline.tableformat import types
+from strandline.tableformat.binding import columns_of
+from strandline.tableformat.errors import CorruptTable, InvalidInput, MissingFile, ObjectMissing
+from strandline.tableformat.hidden_columns import WINDOW_ID
+from strandline.tableformat.types import Domain
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from strandline.readers.row_ranges import Int64s, Ranges
+    from strandline.readers.sources import ChunkSource, Source
+    from strandline.readers.splits import Split
+    from strandline.tableformat.binding import Bound
+    from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.storage import Storage
+    from strandline.tableformat.types import ColumnType
+
+WHOLE_FILE_BYTES: Final = 2 * 2**20
+"""Up to this size one request for everything beats two for less."""
+ONE_STEP_BYTES: Final = 2**20
+"""Columns that may not be needed are fetched at once up to here."""
+UNIT_MEMORY_BYTES: Final = 64 * 2**20
+"""How much of a segment is in memory at once: row groups up to here, and at least one."""
+_UNPACKED: Final = 4
+"""Fetched bytes, and what becomes of them, as a multiple of the fetched ones."""
+_REFERENCE_BYTES: Final = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Rows of a split that are read together."""
+
+    rows: Ranges
+    memory_bytes: int
+    """What they may take in memory, by a careful guess."""
+
+
+def read_split(
+    storage: Storage,
+    manifest: Manifest,
+    split: Split,
+    wanted: Collection[int],
+) -> Iterator[pa.Table]:
+    """The wanted columns of the rows that match, in the order of the file, a unit at a time."""
+    reader = SplitReader(storage, manifest, split, wanted)
+    for unit in reader.open():
+        yield reader.read(unit)
+
+
+class SplitReader:
+    """One split of one scan. `open` once, then `read` the units from any threads."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        manifest: Manifest,
+        split: Split,
+        wanted: Collection[int],
+        *,
+        most_rows: int | None = None,
+        unit_memory_bytes: int = UNIT_MEMORY_BYTES,
+    ) -> None:
+        """Take `most_rows` where the first matching rows of the file will do."""
+        self._storage, self._manifest, self._split = storage, manifest, split
+        self._entry = split.entry
+        self._bound = bound = split.bound
+        self._most_rows, self._unit_memory = most_rows, unit_memory_bytes
+        self._logical = LogicalColumns(manifest, split.entry)
+        looked_at = frozenset() if bound is None else columns_of(bound)
+        # A filter that looks at no column still needs one, to know how many rows there are.
+        self._filter_ids: frozenset[int] = looked_at or frozenset({WINDOW_ID})
+        self._wanted = frozenset(wanted)
+        self._zone_rows = split.zone_rows or manifest.config.zone_rows
+        self._source: Source | None = None
+        self._small_file: SparseFile | None = None
+        self.pages_failed = False
+        """Whether the page table did not fit the file, so that whole chunks were read instead."""
+
+    # --- what to read ---
+
+    def open(self) -> list[Unit]:
+        """Find out where the rows are; this may read the file's footer."""
+        with self._errors():
+            if not len(self._rows):
+                return []
+            pages = self._split.pages
+            source = self._chunk_source() if pages is None else PageSource(pages)
+            self._source = source
+            return self._units(source, self._rows)
+
+    @cached_property
+    def _rows(self) -> Ranges:
+        count, zones = self._entry.row_count, self._split.zones
+        rows = row_ranges.all_rows(count)
+        if zones is not None:
+            rows = row_ranges.of_zones(zones, self._zone_rows, count)
+        if self._bound is None and self._most_rows is not None:
+            rows = row_ranges.first(rows, self._most_rows)
+        return rows
+
+    def _chunk_source(self) -> ChunkSource:
+        storage, entry = self._storage, self._entry
+        source = footers.cached_source(storage, entry)
+        if source is None:
+            file = SparseFile(entry.size_bytes)
+            start, size = footers.footer_range(entry)
+            if entry.size_bytes <= WHOLE_FILE_BYTES:
+                self._fetch(file, [(0, entry.size_bytes)])
+                self._small_file = file
+            else:
+                self._fetch(file, [(start, size)])
+            source = footers.checked_source(storage, entry, file.bytes_at(start, size))
+        return source
+
+    def _units(self, source: Source, rows: Ranges) -> list[Unit]:
+        # Who wants the first matches gets on by single row groups.
+        all_at_once = self._bound is None or self._most_rows is None
+        guess = self._share(rows)
+        if all_at_once and guess <= self._unit_memory:
+            return [Unit(rows, guess)]
+        names = self._names(source, self._wanted | self._filter_ids)
+        units: list[Unit] = []
+        pending: list[Ranges] = []
+        pending_memory = 0
+        for begin, end in pairwise(source.group_starts.tolist()):
+            part = row_ranges.within(rows, begin, end)
+            if not len(part):
+                continue
+            planned = _total(source.plan(names, part).byte_ranges)
+            memory = self._memory(row_ranges.count(part), planned)
+            too_much = pending_memory + memory > self._unit_memory
+            if pending and (too_much or not all_at_once):
+                units.append(Unit(np.concatenate(pending), pending_memory))
+                pending, pending_memory = [], 0
+            pending.append(part)
+            pending_memory += memory
+        return [*units, Unit(np.concatenate(pending), pending_memory)]
+
+    def memory_estimate(self) -> int:
+        """What the first unit may take in memory, before anything is known of the file."""
+        return min(self._share(self._rows), self._unit_memory)
+
+    def _share(self, rows: Ranges) -> int:
+        """What rows may take in memory, were all columns of the file needed."""
+        count = row_ranges.count(rows)
+        return self._memory(count, self._entry.size_bytes * count // self._entry.row_count)
+
+    def _memory(self, rows: int, planned_bytes: int) -> int:
+        by_id = self._manifest.schema.by_id
+        ids = self._wanted | self._filter_ids
+        width = sum(_width(by_id[i].type) if i > 0 else _REFERENCE_BYTES for i in ids)
+        return _UNPACKED * planned_bytes + width * rows
+
+    def _names(self, source: Source, column_ids: Collection[int]) -> set[str]:
+        return self._logical.physical_names(column_ids, source.names)
+
+    # --- reading ---
+
+    def read(self, unit: Unit) -> pa.Table:
+        """The wanted columns of the unit's matching rows."""
+        with self._errors():
+            source = self._source
+            assert source is not None, "open() comes first"
+            if isinstance(source, PageSource):
+                try:
+                    return _decoded(self._read(source, unit.rows))
+                except (CorruptTable, pa.ArrowException, OSError):
+                    # Whoever is wrong, the file or its page table: the file's own footer knows.
+                    self.pages_failed = True
+                    source = self._source = self._chunk_source()
+            return _decoded(self._read(source, unit.rows))
+
+    def _read(self, source: Source, rows: Ranges) -> pa.Table:
+        file = self._small_file or SparseFile(self._entry.size_bytes)
+        if self._bound is not None:
+            return self._read_matching(self._bound, source, file, rows)
+        piece = source.plan(self._names(source, self._wanted), rows)
+        self._fetch(file, piece.byte_ranges)
+        return self._logical.table(piece.decode(file), self._wanted, rows)
+
+    def _read_matching(
+        self, bound: Bound, source: Source, file: SparseFile, rows: Ranges
+    ) -> pa.Table:
+        names = self._names(source, self._filter_ids)
+        first = source.plan(names, rows)
+        # What the filter's columns tell as well needs no second look.
+        known = frozenset(i for i in self._wanted if self._names(source, {i}) <= names)
+        rest_ids = self._wanted - known
+        rest = source.plan(self._names(source, rest_ids), rows)
+        at_once = _total(rest.byte_ranges) <= ONE_STEP_BYTES
+        self._fetch(file, first.byte_ranges + (rest.byte_ranges if at_once else []))
+        table = self._logical.table(first.decode(file), known | self._filter_ids, rows)
+        mask = self._matches(bound, table)
+        if not mask.any():
+            return self._logical.no_rows(self._wanted)
+        found = table.select(self._logical.names_of(known)).filter(bool_array(mask))
+        if not rest_ids:
+            return found
+        others = self._rows_at(source, file, rest_ids, row_ranges.numbers(rows)[mask])
+        columns = {**_by_name(found), **_by_name(others)}
+        return pa.table({name: columns[name] for name in self._logical.names_of(self._wanted)})
+
+    def _rows_at(
+        self, source: Source, file: SparseFile, column_ids: frozenset[int], hits: Int64s
+    ) -> pa.Table:
+        """Columns for these rows of the file alone."""
+        piece = source.plan(self._names(source, column_ids), source.around(hits, self._zone_rows))
+        self._fetch(file, piece.byte_ranges)
+        table = self._logical.table(piece.decode(file), column_ids, piece.rows)
+        if len(hits) == table.num_rows:
+            return table
+        return table.take(int64_array(row_ranges.places(piece.rows, hits)))
+
+    def _matches(self, bound: Bound, table: pa.Table) -> NDArray[np.bool_]:
+        # Row filters need pyarrow's kernels, which planning does without: see the import test.
+        from strandline.readers.evaluate import evaluate  # noqa: PLC0415
+
+        return true_rows(evaluate(bound, table, self._logical.all_names))
+
+    def _fetch(self, file: SparseFile, ranges: Sequence[tuple[int, int]]) -> None:
+        missing = [found for found in ranges if not file.holds(*found)]
+        blobs = self._storage.read_ranges([(self._entry.path, *found) for found in missing])
+        for (start, _), data in zip(missing, blobs, strict=True):
+            file.fill(start, data)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Damage in words, whatever library stumbled over it."""
+        url, path = self._storage.url, self._entry.path
+        try:
+            yield
+        except ObjectMissing:
+            raise MissingFile(
+                f"{url}: {path} is listed by version {self._manifest.version} and is not in the "
+                "store. Rows would be missing, so nothing is returned; restore the file, or read "
+                "a version that does not list it."
+            ) from None
+        except (pa.ArrowException, OSError, InvalidInput) as error:
+            raise CorruptTable(f"{url}: {path} is damaged: {error}") from None
+
+
+def _width(kind: ColumnType) -> int:
+    """Bytes that a value takes in memory, besides the bytes of texts and lists."""
+    fixed = kind.domain in (Domain.INT, Domain.FLOAT)
+    return -(-types.to_arrow(kind).bit_width // 8) if fixed else _REFERENCE_BYTES
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    """Columns that were kept as codes into few texts, as texts."""
+    for at, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type):
+            texts = [chunk.dictionary.take(chunk.indices) for chunk in column.chunks]
+            name, kind = table.column_names[at], column.type.value_type
+            table = table.set_column(at, name, pa.chunked_array(texts, kind))
+    return table
+
+
+def _by_name(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _total(ranges: Sequence[tuple[int, int]]) -> int:
+    return sum(length for _, length in ranges)

@@ -1,0 +1,60 @@
+"""What a scan reads: segments, and of each the zones that may hold a matching row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from strandline.tableformat.binding import Bound
+    from strandline.tableformat.page_table import PageTable
+    from strandline.tableformat.planning import PlanReport
+    from strandline.tableformat.segments import SegmentEntry
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """One segment, or some zones of it."""
+
+    entry: SegmentEntry
+    zones: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    """Which zones may hold a matching row; None: any."""
+    pages: PageTable | None = None
+    """Where the Parquet pages lie; None: read whole row groups."""
+    zone_rows: int = 0
+    """Rows of a zone; 0: as the table's configuration says."""
+    bound: Bound | None = None
+    """What its rows have to be asked; None: all of them match."""
+    strategy: tuple[str, ...] = ()
+    """How the zones were chosen, in words."""
+
+    @property
+    def rows_planned(self) -> int:
+        """How many rows are looked at."""
+        if self.zones is None:
+            return self.entry.row_count
+        rows = int(np.count_nonzero(self.zones)) * self.zone_rows
+        if self.zones[-1]:
+            # The last zone may be shorter.
+            rows -= len(self.zones) * self.zone_rows - self.entry.row_count
+        return rows
+
+    @property
+    def bytes_planned(self) -> int:
+        """About how many bytes of the data file that are, over all columns."""
+        return -(-self.entry.size_bytes * self.rows_planned // self.entry.row_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a scan reads, in the order of sequence numbers, and how that was found."""
+
+    splits: tuple[Split, ...]
+    report: PlanReport
+
+    @property
+    def segments(self) -> tuple[SegmentEntry, ...]:
+        """The data files."""
+        return tuple(split.entry for split in self.splits)

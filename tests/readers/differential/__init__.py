@@ -1,0 +1,1 @@
+"""Scans against DuckDB over the same rows: random tables, random filters, identical answers."""

@@ -1,0 +1,79 @@
+"""The index file of a segment: what the plan names, built from the rows that were just encoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline.tableformat import page_table
+from strandline.tableformat.hidden_columns import TS_ID
+from strandline.tableformat.indexes.catalog import Part, encode_index
+from strandline.tableformat.indexes.kinds import KINDS
+from strandline.tableformat.indexes.policy import PAGES
+from strandline.tableformat.indexes.reference import SEGMENT
+from strandline.tableformat.indexes.zones import ColumnZones, ZoneLayout
+from strandline.tableformat.types import ColumnType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from strandline.tableformat.config import Config
+    from strandline.tableformat.indexes.reference import IndexRef, KindsByColumn
+    from strandline.tableformat.schema import Schema
+
+
+def build_index(
+    table: pa.Table,
+    data: pa.Buffer,
+    ts_ms: np.ndarray[Any, Any],
+    *,
+    schema: Schema,
+    config: Config,
+    plan: KindsByColumn,
+) -> tuple[list[bytes], IndexRef] | None:
+    """The pieces of the index file and its reference; None if no planned kind could be built.
+
+    `table` has the physical names, and dictionaries where the encoder has made them; `data` is the
+    Parquet file that holds it.
+    """
+    layout = ZoneLayout(table.num_rows, config.zone_rows)
+    parts: list[Part] = []
+    if PAGES in plan.get(SEGMENT, ()):
+        pages = page_table.build(data)
+        if pages is not None:
+            parts.append(Part(SEGMENT, PAGES, pages, {}))
+    for column_id, planned in plan.items():
+        if column_id == SEGMENT:
+            continue
+        column = _column(column_id, table, ts_ms, layout, schema=schema, config=config)
+        for kind in planned:
+            built = KINDS[kind].build(column) if kind in KINDS else None
+            if built is not None:
+                parts.append(Part(column_id, kind, built.data, built.params))
+    return encode_index(parts, table.num_rows, config.zone_rows) if parts else None
+
+
+def _column(
+    column_id: int,
+    table: pa.Table,
+    ts_ms: np.ndarray[Any, Any],
+    layout: ZoneLayout,
+    *,
+    schema: Schema,
+    config: Config,
+) -> ColumnZones:
+    if column_id == TS_ID:
+        times = pa.chunked_array([pa.array(ts_ms, pa.int64())])
+        return ColumnZones(times, ColumnType("int64"), layout, time_unit="ms")
+    column = schema.by_id[column_id]
+    values = table.column(column.physical_name)
+    # A time column of integers counts milliseconds; other types say what they count.
+    is_ms = column_id == config.time_column and column.type.name == "int64"
+    return ColumnZones(
+        values,
+        column.type,
+        layout,
+        time_unit="ms" if is_ms else None,
+        encoded=values if pa.types.is_dictionary(values.type) else None,
+    )
