@@ -73,7 +73,7 @@ def test_a_log_in_use_is_left_alone(
         code = cli.main(["recover", table.url, "--writer-id", "p", "--wal", str(tmp_path / "wal")])
 
     assert code == 1
-    assert "close the other one" in capsys.readouterr().err
+    assert "Close the other one" in capsys.readouterr().err
 
 
 def test_a_lost_position_is_asked_for(
