@@ -18,7 +18,8 @@ BENCH_READY := $(VENV)/.bench-ready
 # search through dozens of releases.
 FITTING_BOTO3 := $(BIN)/python -c \
 	'from importlib.metadata import version; print("boto3==" + version("botocore"))'
-PYTEST := $(BIN)/python -m pytest
+# Workers take whole files; Spark starts in one of them only (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 TYPECHECK := build/typecheck
 
 help:

@@ -29,6 +29,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 os.environ.pop("STRANDLINE_CACHE", None)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let workers share the tests by files, and one of them have all that need Spark."""
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @dataclass(frozen=True)
 class S3Bucket:
     """A fresh bucket on moto's server, and how to reach it."""
