@@ -333,7 +333,7 @@ class LanceQueries:
 
 OURS = Strandline("strandline")
 OURS_BARE = Strandline("strandline without indexes", indexes=False)
-OURS_SORTED = Strandline("strandline sort_by", sort_by=["user_id"])
+OURS_SORTED = Strandline("strandline sort_by", sort_by=["user_id"], zone_pages=True)
 OURS_POSTINGS = Strandline(
     "strandline postings", indexes={"user_id": ["postings"]}, zone_pages=True
 )

@@ -59,6 +59,13 @@ class PageSet:
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
+    @cached_property
+    def group_rows(self) -> Int64s:
+        """How many rows the pages hold in each row group."""
+        before = row_ranges.counts_before(self.rows, self.table.group_starts)
+        counts: Int64s = np.diff(before)[self.groups]
+        return counts
+
     def byte_ranges(self) -> list[tuple[int, int]]:
         """What must be read for these pages: (start, length) in the segment."""
         return [found for block in self.blocks for found in block.byte_ranges()]
@@ -235,22 +242,10 @@ def assemble(chosen: PageSet, read: ReadBytes) -> bytes:
     return b"".join(parts)
 
 
-def _group_rows(chosen: PageSet) -> Int64s:
-    """How many rows the chosen pages hold in each row group."""
-    starts = chosen.table.group_starts
-    return np.array(
-        [
-            row_ranges.count(row_ranges.within(chosen.rows, starts[group], starts[group + 1]))
-            for group in chosen.groups.tolist()
-        ],
-        np.int64,
-    )
-
-
 def _value_counts(chosen: PageSet, chunks: list[Any]) -> Int64s:
     """By leaf and row group; where values may repeat, only the pages know how often."""
     nested = [column.is_nested for column in chosen.columns for _ in column.leaves]
-    counts = np.tile(_group_rows(chosen), (len(nested), 1))
+    counts = np.tile(chosen.group_rows, (len(nested), 1))
     for leaf, is_nested in enumerate(nested):
         if is_nested:
             counts[leaf] = [sum(map(value_count, runs)) for _, runs in chunks[leaf]]
@@ -319,7 +314,7 @@ def _group_footers(chosen: PageSet, value_counts: Int64s) -> list[bytes]:
     numbers = np.stack([value_counts.T, sizes, sizes, begins + dictionaries, begins], axis=2)
     tails = _numbers(numbers).reshape(len(sizes), len(leaves), -1)
     groups = []
-    group_rows = _group_rows(chosen).tolist()
+    group_rows = chosen.group_rows.tolist()
     for rows, end, with_dictionary, row in zip(
         group_rows, ends[:, -1].tolist(), (dictionaries > 0).tolist(), tails, strict=True
     ):

@@ -39,6 +39,17 @@ def count(ranges: Ranges) -> int:
     return int((ranges[:, 1] - ranges[:, 0]).sum())
 
 
+def counts_before(ranges: Ranges, limits: Int64s) -> Int64s:
+    """How many rows of the ranges lie before each of some ascending rows."""
+    sizes = ranges[:, 1] - ranges[:, 0]
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    begun = np.searchsorted(ranges[:, 0], limits, side="right")
+    # The last range that has begun may go on behind the limit.
+    ends = np.concatenate([[0], ranges[:, 1]])
+    found: Int64s = before[begun] - np.maximum(ends[begun] - limits, 0)
+    return found
+
+
 def numbers(ranges: Ranges) -> Int64s:
     """The number of every row, one after the other."""
     sizes = ranges[:, 1] - ranges[:, 0]

@@ -45,6 +45,8 @@ WHOLE_FILE_BYTES: Final = 2 * 2**20
 """Up to this size one request for everything beats two for less."""
 ONE_STEP_BYTES: Final = 2**20
 """Columns that may not be needed are fetched at once up to here."""
+ONE_STEP_ROWS: Final = 2**14
+"""So few rows are decoded with all their columns: starting a decoder twice takes longer."""
 UNIT_MEMORY_BYTES: Final = 64 * 2**20
 """How much of a segment is in memory at once: row groups up to here, and at least one."""
 _UNPACKED: Final = 4
@@ -214,6 +216,8 @@ class SplitReader:
         rest_ids = self._wanted - known
         rest = source.plan(self._names(source, rest_ids), rows)
         at_once = _total(rest.byte_ranges) <= ONE_STEP_BYTES
+        if at_once and rest_ids and row_ranges.count(rows) <= ONE_STEP_ROWS:
+            return self._read_together(bound, source, file, rows)
         self._fetch(file, first.byte_ranges + (rest.byte_ranges if at_once else []))
         table = self._logical.table(first.decode(file), known | self._filter_ids, rows)
         mask = self._matches(bound, table)
@@ -225,6 +229,17 @@ class SplitReader:
         others = self._rows_at(source, file, rest_ids, row_ranges.numbers(rows)[mask])
         columns = {**_by_name(found), **_by_name(others)}
         return pa.table({name: columns[name] for name in self._logical.names_of(self._wanted)})
+
+    def _read_together(
+        self, bound: Bound, source: Source, file: SparseFile, rows: Ranges
+    ) -> pa.Table:
+        """The matching rows, with all columns decoded at once."""
+        ids = self._wanted | self._filter_ids
+        piece = source.plan(self._names(source, ids), rows)
+        self._fetch(file, piece.byte_ranges)
+        table = self._logical.table(piece.decode(file), ids, rows)
+        mask = self._matches(bound, table)
+        return table.select(self._logical.names_of(self._wanted)).filter(bool_array(mask))
 
     def _rows_at(
         self, source: Source, file: SparseFile, column_ids: frozenset[int], hits: Int64s
