@@ -16,11 +16,11 @@ from strandline.catalog.chain import TRUST_MS, Snapshot
 from strandline.tableformat import codec, paths
 from strandline.tableformat.actions import (
     AlreadyCommitted,
-    MustRewrite,
     Stamp,
     apply,
     writer_ids,
 )
+from strandline.tableformat.conflicts import MustRewrite
 from strandline.tableformat.errors import (
     CommitConflict,
     CommitStateUnknown,

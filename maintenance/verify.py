@@ -235,6 +235,20 @@ class _Walk:
 
     # --- between files ---
 
+    def _is_dense(self, entries: Iterable[SegmentEntry]) -> bool:
+        """Whether every number must be in a file: nothing was deleted, expired or trimmed."""
+        manifest = self.manifest
+        if manifest.floor_ts or manifest.trim_seq:
+            return False
+        held, deleted = sum(entry.row_count for entry in entries), manifest.deleted_rows
+        if held + deleted != manifest.next_seq:
+            self._report(
+                None,
+                f"{held} rows and {deleted} deleted ones do not make up the {manifest.next_seq} "
+                "sequence numbers that were given",
+            )
+        return deleted == 0
+
     def numbering(self, entries: Iterable[SegmentEntry]) -> None:
         """Whether sequence numbers are dense and nobody's overlap.
 
@@ -250,7 +264,7 @@ class _Walk:
         if not self.complete:
             self._report(None, "sequence numbers were not compared: a page could not be read")
             return
-        expected = None if self.manifest.floor_ts or self.manifest.trim_seq else 0
+        expected = 0 if self._is_dense(known) else None
         for group in _groups(known):
             low, high = group[0].min_seq, max(entry.max_seq for entry in group)
             rows = sum(entry.row_count for entry in group)

@@ -12,7 +12,7 @@ from strandline.readers.arrow_arrays import int64_array, integers
 from strandline.tableformat import types
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID, TS_ID, WINDOW_ID
-from strandline.tableformat.segments import DENSE
+from strandline.tableformat.segments import DENSE, STORED
 from strandline.tableformat.timestamps import derive
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.segments import SegmentEntry
 
 _OFFSET_COLUMN: Final = "_off"
+_SEQ_COLUMN: Final = "_seq"
 _TS_COLUMN: Final = "_ts"
 
 
@@ -46,7 +47,7 @@ class LogicalColumns:
         entry, schema = self._entry, self._manifest.schema
         needed = {schema.by_id[i].physical_name for i in column_ids if i > 0}.intersection(present)
         if SEQ_ID in column_ids and entry.rows_are != DENSE:
-            needed.add(_OFFSET_COLUMN)
+            needed.add(_SEQ_COLUMN if entry.rows_are == STORED else _OFFSET_COLUMN)
         if TS_ID in column_ids:
             needed.add(_TS_COLUMN if entry.ts_stored else self._time_column().physical_name)
         missing = needed.difference(present)
@@ -111,7 +112,10 @@ class LogicalColumns:
             return derive(stored[time_column.physical_name], time_column.type)
         if entry.rows_are == DENSE:
             return entry.min_seq + row_ranges.numbers(rows)
-        seqs = entry.seq_base + _integers(stored[_OFFSET_COLUMN])
+        if entry.rows_are == STORED:
+            seqs = _integers(stored[_SEQ_COLUMN])
+        else:
+            seqs = entry.seq_base + _integers(stored[_OFFSET_COLUMN])
         if len(seqs) and (seqs.min() < entry.min_seq or seqs.max() > entry.max_seq):
             raise CorruptTable(f"{entry.path}: a row lies outside the segment's sequence numbers")
         return seqs

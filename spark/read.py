@@ -15,7 +15,7 @@ import strandline.api
 from strandline.maintenance.verify import check_segment
 from strandline.spark.types import spark_type
 from strandline.tableformat.errors import UnsupportedStore
-from strandline.tableformat.segments import DENSE
+from strandline.tableformat.segments import DENSE, STORED
 from strandline.tableformat.storage import open_storage
 from strandline.tableformat.stores.urls import parse_url
 
@@ -95,6 +95,8 @@ class _Reader:
         rows = self._scan([entry], hidden=True)
         if entry.rows_are == DENSE:
             seq = F.col("_metadata.row_index") + entry.min_seq
+        elif entry.rows_are == STORED:
+            seq = F.col("_seq")
         else:
             seq = F.col("_off") + F.lit(entry.seq_base)
         visible = (seq >= trim_seq) & self._is_at_or_after(entry, floor_ts)
@@ -108,7 +110,11 @@ class _Reader:
             for column in self._manifest.schema.columns
         ]
         if hidden:
-            fields += [T.StructField("_off", T.IntegerType()), T.StructField("_ts", T.LongType())]
+            fields += [
+                T.StructField("_off", T.IntegerType()),
+                T.StructField("_seq", T.LongType()),
+                T.StructField("_ts", T.LongType()),
+            ]
         schema = T.StructType(fields)
         if not entries:
             from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own habit

@@ -3,49 +3,46 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.arguments import check_count, check_text
+from strandline.appending import conditions_from, earlier, properties_from
+from strandline.arguments import check_text
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
+from strandline.changing import ReplacesRows
 from strandline.maintenance.verify import verify
 from strandline.reading import ReadsRows
 from strandline.tableformat import rolling, types
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.actions import (
     MAX_FENCE_BYTES,
-    MAX_WRITER_ID_BYTES,
     EvolveSchema,
-    ExternalKey,
     SetFence,
     settle_key,
 )
 from strandline.tableformat.errors import InvalidInput, ReadOnlyTable
 from strandline.tableformat.stores.probe import probe_once_per_process
-from strandline.writers.append import AppendChange, Conditions, check_size
+from strandline.writers.append import AppendChange, check_size
 from strandline.writers.ingest import to_arrow
 from strandline.writers.results import Commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.catalog.commit import Change, Committed
     from strandline.catalog.manifest_service import ManifestService
     from strandline.maintenance.verify import VerifyReport
     from strandline.tableformat.config import Config
-    from strandline.tableformat.manifest import Manifest, Position
+    from strandline.tableformat.manifest import Manifest
     from strandline.writers.async_writer import AsyncWriter
     from strandline.writers.recovery import Recovered
     from strandline.writers.writer import Writer
 
-MAX_PROPERTIES_BYTES: Final = 4_096
 
-
-class Table(ReadsRows):
+class Table(ReadsRows, ReplacesRows):
     """A table at a URL. Live unless opened at a version; safe to share between threads."""
 
     def __init__(self, chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> None:
@@ -136,8 +133,8 @@ class Table(ReadsRows):
         `writer_id` and a growing `batch` number, sending a batch again is safe: what is in the
         table already returns its first result.
         """
-        conditions = _conditions(writer_id, batch, fence, match_seq)
-        stored_properties = _properties(properties)
+        conditions = conditions_from(writer_id, batch, fence, match_seq)
+        stored_properties = properties_from(properties)
         self._check_writable()
         rows, schema = self._ingest(data)
         manifest = self._head.manifest
@@ -146,7 +143,7 @@ class Table(ReadsRows):
         if conditions.key is not None:
             known = settle_key(conditions.key, manifest.positions, {})
             if known is not None:
-                return _earlier(known)
+                return earlier(known)
         probe_once_per_process(self._chain.storage)
         change = AppendChange(
             self._chain.storage,
@@ -168,7 +165,7 @@ class Table(ReadsRows):
             )
         done = self._commit(change, "append", stored_properties)
         if done.earlier is not None:
-            return _earlier(done.earlier)
+            return earlier(done.earlier)
         made = done.snapshot.manifest
         # The rows are safe. Housekeeping may take its time, and may fail.
         listed = len(made.segments)
@@ -291,42 +288,9 @@ class Table(ReadsRows):
             )
 
 
-def _earlier(position: Position) -> Commit:
-    last_seq = position.first_seq + position.rows - 1
-    return Commit(position.version, position.first_seq, last_seq, position.rows, duplicate=True)
-
-
 def _repeatable(data: Any) -> bool:
     """Whether the data can be looked at twice: a stream is used up by the first look."""
     return not hasattr(data, "__next__") and not isinstance(data, pa.RecordBatchReader)
-
-
-def _conditions(writer_id: object, batch: object, fence: object, match_seq: object) -> Conditions:
-    if (writer_id is None) != (batch is None):
-        raise InvalidInput("writer_id and batch go together: give both, or neither")
-    writer = check_text("writer_id", writer_id, MAX_WRITER_ID_BYTES)
-    number = check_count("batch", batch)
-    key = None if writer is None or number is None else ExternalKey(writer, number)
-    return Conditions(
-        key=key,
-        fence=check_text("fence", fence, MAX_FENCE_BYTES),
-        match_seq=check_count("match_seq", match_seq),
-    )
-
-
-def _properties(given: object) -> tuple[tuple[str, str], ...]:
-    if given is None:
-        return ()
-    pairs = tuple(given.items()) if isinstance(given, Mapping) else None
-    if pairs is None or any(not isinstance(text, str) for pair in pairs for text in pair):
-        raise InvalidInput("properties map text to text")
-    try:
-        size = sum(len(text.encode()) for pair in pairs for text in pair)
-    except UnicodeEncodeError:
-        raise InvalidInput("properties must be valid Unicode text") from None
-    if size > MAX_PROPERTIES_BYTES:
-        raise InvalidInput(f"properties may take {MAX_PROPERTIES_BYTES} bytes in all")
-    return pairs
 
 
 def _column_type(name: str, kind: Any) -> types.ColumnType:

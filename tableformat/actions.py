@@ -11,15 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from strandline.tableformat import moves, paths
+from strandline.tableformat import moves, paths, replacing
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.config import MAX_STATS_COLUMNS
+from strandline.tableformat.conflicts import MustRewrite
 from strandline.tableformat.errors import (
     CommitConflict,
     Fenced,
     InvalidInput,
     SeqMismatch,
-    StrandlineError,
     WriterFenced,
     WriterPositionConflict,
     WriterPositionLost,
@@ -33,6 +33,7 @@ from strandline.tableformat.manifest import (
     Manifest,
     Position,
 )
+from strandline.tableformat.replacing import PresentFence, RemoveAll, ReplaceSegments
 from strandline.tableformat.segments import OFFSET, PageRef, SegmentEntry, WindowEntry
 from strandline.tableformat.values import INT64_MAX
 
@@ -45,10 +46,6 @@ MAX_FENCE_BYTES: Final = 128
 MAX_WRITER_ID_BYTES: Final = 256
 MAX_PREVIOUS: Final = 4
 """Replaced incarnations that a position remembers: their logs may still wait to be replayed."""
-
-
-class MustRewrite(StrandlineError):
-    """The files of an append no longer fit the head; the writer has to make them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +155,9 @@ Action = (
     | ClaimWriter
     | EvolveSchema
     | SetFence
+    | PresentFence
+    | ReplaceSegments
+    | RemoveAll
     | RollSegments
     | MergePages
     | FoldWindows
@@ -233,6 +233,17 @@ def _apply_one(
         return _evolve(draft, action)
     if isinstance(action, SetFence):
         return replace(draft, fence=action.token)
+    if isinstance(action, PresentFence):
+        _check_fence(draft, action.token)
+        return draft
+    if isinstance(action, ReplaceSegments | RemoveAll):
+        return replacing.apply_replacing(draft, action, committed_at)
+    return _move(draft, action)
+
+
+def _move(
+    draft: Manifest, action: RollSegments | MergePages | FoldWindows | FoldPositions
+) -> Manifest:
     if isinstance(action, RollSegments):
         return moves.roll(draft, action)
     if isinstance(action, MergePages):

@@ -192,6 +192,8 @@ class Manifest:
     """The newest segments, in the order of their commits."""
     removed_files: tuple[str, ...] = ()
     """Files that the parent refers to and this version does not."""
+    deleted_rows: int = 0
+    """Rows that got numbers and were taken out again by deletes, overwrites and the like."""
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
@@ -226,6 +228,8 @@ class Manifest:
             "segments": [orjson.Fragment(entry.to_json()) for entry in self.segments],
             "removed_files": list(self.removed_files),
         }
+        if self.deleted_rows:
+            document["deleted_rows"] = str(self.deleted_rows)
         if self.shard_marks:
             marks = sorted(self.shard_marks.items())
             document["shard_marks"] = {str(shard): str(mark) for shard, mark in marks}
@@ -258,6 +262,7 @@ _FIELDS: Final = frozenset(
         "window_pages",
         "segments",
         "removed_files",
+        "deleted_rows",
     ]
 )
 
@@ -349,6 +354,9 @@ def from_json(document: Any, version: int, known: Manifest | None = None) -> Man
         ),
         segments=tuple(reuse.segment(s) for s in fields.list("segments")),
         removed_files=tuple(paths.check_removable(p) for p in fields.list("removed_files")),
+        deleted_rows=(
+            0 if fields.optional("deleted_rows") is None else fields.int64("deleted_rows")
+        ),
         reader_features=reader_features,
         writer_features=writer_features,
         extra={key: document[key] for key in document if key not in _FIELDS},

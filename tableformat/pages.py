@@ -22,7 +22,7 @@ from strandline.tableformat.pruning import Bounds, certain
 from strandline.tableformat.types import ColumnType, Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from strandline.tableformat.schema import Column, Schema
     from strandline.tableformat.segments import PageRef, SegmentEntry
@@ -48,7 +48,9 @@ FIXED: Final = pa.schema(
         pa.field("ts_stored", pa.bool_(), nullable=False),
     ]
 )
-"""`seq_base` is null in a segment whose rows are dense."""
+"""`seq_base` is null in a segment whose rows are dense, and -1 in one that stores `_seq`."""
+_NUMBERS_STORED: Final = -1
+_SEQ_BASES: Final = {segments.DENSE: None, segments.STORED: _NUMBERS_STORED}
 INDEX: Final = pa.field("index", pa.string())
 """Only in pages that list an entry with indexes, or with debts of them: both, as a JSON object."""
 EXTRA: Final = pa.field("extra", pa.string())
@@ -107,7 +109,8 @@ def encode_page(entries: Sequence[SegmentEntry], schema: Schema) -> bytes:
         pa.array([e.schema_id for e in entries], pa.int32()),
         pa.array([e.created_at for e in entries], pa.int64()),
         pa.array(
-            [e.seq_base if e.rows_are == segments.OFFSET else None for e in entries], pa.int64()
+            [_SEQ_BASES.get(e.rows_are, e.seq_base) for e in entries],
+            pa.int64(),
         ),
         pa.array([e.ts_stored for e in entries], pa.bool_()),
     ]
@@ -172,6 +175,12 @@ def merge_pages(parts: Sequence[SegmentPage], schema: Schema) -> bytes:
     held = [field for field in fields if any(part.has(field.name) for part in parts)]
     arrays = [pa.concat_arrays([part.array(field) for part in parts]) for field in held]
     return table_bytes(pa.table(arrays, schema=pa.schema(held)))
+
+
+def page_without(page: SegmentPage, gone: Sequence[int]) -> bytes | None:
+    """The bytes of a page that lists all segments of another but these rows; None: no other."""
+    kept = np.delete(np.arange(page.count), np.asarray(gone, np.int64))
+    return None if not len(kept) else page.taken(kept)
 
 
 class SegmentPage:
@@ -317,6 +326,17 @@ class SegmentPage:
     def has(self, name: str) -> bool:
         return name in self._names
 
+    def rows_of(self, wanted: Container[str]) -> dict[str, int]:
+        """Where the page lists these segments, by path."""
+        (listed,) = self._read(["path"])
+        return {path: row for row, path in enumerate(self._values(listed)) if path in wanted}
+
+    def taken(self, rows: np.ndarray[Any, Any]) -> bytes:
+        """A page with these rows alone, with all columns as they stand."""
+        names = self._schema.names
+        arrays = [array.take(pa.array(rows)) for array in self._read(names)]
+        return table_bytes(pa.table(arrays, schema=self._schema.remove_metadata()))
+
     def array(self, field: pa.Field) -> pa.Array:
         """One column of the page as it stands; nulls where the page does not have it."""
         if not self.has(field.name):
@@ -326,7 +346,14 @@ class SegmentPage:
 
     def _entry(self, row: dict[str, Any]) -> SegmentEntry:
         name = paths.parse_segment_path(row["path"])
-        dense = row["seq_base"] is None
+        base = row["seq_base"]
+        rows_are = (
+            segments.DENSE
+            if base is None
+            else segments.STORED
+            if base == _NUMBERS_STORED
+            else segments.OFFSET
+        )
         index = self._json(INDEX.name, row)
         entry = segments.SegmentEntry(
             path=row["path"],
@@ -343,8 +370,8 @@ class SegmentPage:
             footer_xxh64=row["footer_xxh64"],
             schema_id=row["schema_version"],
             created_at=row["created_at"],
-            rows_are=segments.DENSE if dense else segments.OFFSET,
-            seq_base=0 if dense else row["seq_base"],
+            rows_are=rows_are,
+            seq_base=base if rows_are == segments.OFFSET else 0,
             ts_stored=row["ts_stored"],
             extra=self._json(EXTRA.name, row),
             **segments.index_fields_from_json(index, f"page {self._ref.path}: {row['path']}"),

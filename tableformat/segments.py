@@ -31,6 +31,8 @@ DENSE: Final = "dense"
 """Row i of the file has sequence number `min_seq + i`."""
 OFFSET: Final = "offset"
 """A row's sequence number is `seq_base` plus its `_off` column."""
+STORED: Final = "stored"
+"""A row's sequence number is its `_seq` column: rows of several batches are in one file."""
 _PARQUET_FRAME_BYTES: Final = 12
 
 
@@ -177,7 +179,7 @@ def segment_from_json(value: Any, where: str = "segment") -> SegmentEntry:
     """Decode and check a segment entry."""
     fields = Fields(value, where)
     name = paths.parse_segment_path(value.get("path"))
-    rows_are = fields.choice("rows_are", (DENSE, OFFSET))
+    rows_are = fields.choice("rows_are", (DENSE, OFFSET, STORED))
     fields.choice("status", ("committed",))
     entry = SegmentEntry(
         path=value["path"],

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 
 import strandline
 from strandline.catalog.runtime import Runtime
+from strandline.tableformat import rolling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from strandline.table import Table
 
 START_MS = 1_700_000_000_000
@@ -92,3 +97,23 @@ def numbers_in(table: Table, **request: Any) -> list[int]:
     """Column `n` of a scan."""
     found: list[int] = table.scan(columns=["n"], **request).to_arrow().column("n").to_pylist()
     return found
+
+
+SMALL_LIMITS = {
+    "ROLL_AT": 4,
+    "ROLL_STEP": 1,
+    "ROLL_ALL_AT": 5,
+    "LEAST_PAGE": 2,
+    "TIER_FACTOR": 2,
+    "FOLD_WINDOWS_ABOVE": 2,
+    "KEEP_WINDOWS": 1,
+}
+
+
+@contextmanager
+def small_limits() -> Iterator[None]:
+    """Roll, merge and fold as early as can be, so that small tables have every kind of page."""
+    with ExitStack() as stack:
+        for name, value in SMALL_LIMITS.items():
+            stack.enter_context(mock.patch.object(rolling, name, value))
+        yield

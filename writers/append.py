@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from strandline.catalog.uploads import Upload
 from strandline.tableformat import paths
-from strandline.tableformat.actions import AddSegments, MustRewrite
-from strandline.tableformat.errors import InvalidInput, LateRows, OutcomeUnclear, StoreBusy
+from strandline.tableformat.actions import AddSegments
+from strandline.tableformat.errors import InvalidInput, LateRows
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.lateness import JITTER, LATE, marks_of
 from strandline.tableformat.segments import DENSE, OFFSET, SegmentEntry
@@ -54,22 +55,6 @@ class Acknowledged:
     """When each row was taken."""
     in_haste: bool = False
     """Leave index work to compaction: more rows are waiting than the table can take."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Upload:
-    """A data file on its way. If the store loses track of it, the file is written anew.
-
-    Its name is never used again, so a late arrival is an orphan and nothing else.
-    """
-
-    write: PendingWrite
-
-    def wait(self) -> None:
-        try:
-            self.write.wait()
-        except (OutcomeUnclear, StoreBusy) as error:
-            raise MustRewrite(f"a data file was not stored: {error}") from None
 
 
 class AppendChange:
@@ -217,7 +202,7 @@ class AppendChange:
         objects = [(path, file.data)]
         if file.index is not None:
             objects.append((path_of(path), b"".join(file.index_pieces)))
-        return entry, [_Upload(self._storage.write_new(name, data)) for name, data in objects]
+        return entry, [Upload(self._storage.write_new(name, data)) for name, data in objects]
 
 
 def _above_floor(

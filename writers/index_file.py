@@ -10,6 +10,7 @@ from strandline.tableformat import page_table
 from strandline.tableformat.hidden_columns import TS_ID
 from strandline.tableformat.indexes.catalog import Part, encode_index
 from strandline.tableformat.indexes.kinds import KINDS
+from strandline.tableformat.indexes.membership import Membership
 from strandline.tableformat.indexes.policy import PAGES
 from strandline.tableformat.indexes.reference import SEGMENT
 from strandline.tableformat.indexes.zones import ColumnZones, ZoneLayout
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from strandline.tableformat.config import Config
+    from strandline.tableformat.indexes.contract import Built
     from strandline.tableformat.indexes.reference import IndexRef, KindsByColumn
     from strandline.tableformat.schema import Schema
 
@@ -31,11 +33,12 @@ def build_index(
     schema: Schema,
     config: Config,
     plan: KindsByColumn,
+    smallest_filters: bool = False,
 ) -> tuple[list[bytes], IndexRef] | None:
     """The pieces of the index file and its reference; None if no planned kind could be built.
 
     `table` has the physical names, and dictionaries where the encoder has made them; `data` is the
-    Parquet file that holds it.
+    Parquet file that holds it. `smallest_filters`: take longer over them.
     """
     layout = ZoneLayout(table.num_rows, config.zone_rows)
     parts: list[Part] = []
@@ -48,10 +51,22 @@ def build_index(
             continue
         column = _column(column_id, table, ts_ms, layout, schema=schema, config=config)
         for kind in planned:
-            built = KINDS[kind].build(column) if kind in KINDS else None
+            built = _build(kind, column, smallest_filters=smallest_filters)
             if built is not None:
                 parts.append(Part(column_id, kind, built.data, built.params))
     return encode_index(parts, table.num_rows, config.zone_rows) if parts else None
+
+
+def _build(kind: str, column: ColumnZones, *, smallest_filters: bool) -> Built | None:
+    maker = KINDS.get(kind)
+    if maker is None:
+        return None
+    if smallest_filters and isinstance(maker, Membership):
+        # For some sets no seed is found; the other filter cannot fail.
+        small = maker.build(column, "xor8")
+        if small is not None:
+            return small
+    return maker.build(column)
 
 
 def _column(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.types import ColumnType
 
 OFFSET_COLUMN: Final = "_off"
+SEQ_COLUMN: Final = "_seq"
 TIME_COLUMN: Final = "_ts"
 MAGIC: Final = b"PAR1"
 TAIL_BYTES: Final = 8
@@ -69,16 +70,20 @@ def encode_segment(
     *,
     ts_ms: np.ndarray[Any, Any],
     offsets: np.ndarray[Any, Any] | None = None,
+    seqs: np.ndarray[Any, Any] | None = None,
     store_ts: bool = False,
     in_haste: bool = False,
+    at_leisure: bool = False,
 ) -> SegmentFile:
     """Encode rows that have exactly the schema's columns.
 
     `ts_ms`: each row's `_ts`; stored with `store_ts`, where it does not follow from the time
     column. `offsets`: each row's index in its batch, for a file that does not hold a run of it.
+    `seqs`: each row's sequence number, for a file that holds rows of several batches.
     `in_haste`: encode like a small file, with nothing that only serves later reads.
+    `at_leisure`: nobody waits, so filters may take longer to build and come out smaller.
     """
-    table = _physical_table(rows, schema, offsets, ts_ms if store_ts else None)
+    table = _physical_table(rows, schema, offsets, seqs, ts_ms if store_ts else None)
     nan_columns = _columns_with_nan(table, schema)
     small = in_haste or table.num_rows < _SMALL_FILE_ROWS
     distinct = _distinct_in_samples(table, schema, small=small)
@@ -113,7 +118,15 @@ def encode_segment(
     wanted = [schema.by_id[i] for i in config.stats_columns if i in schema.by_id]
     index = None
     if indexed:
-        index = build_index(table, data, ts_ms, schema=schema, config=config, plan=planned)
+        index = build_index(
+            table,
+            data,
+            ts_ms,
+            schema=schema,
+            config=config,
+            plan=planned,
+            smallest_filters=at_leisure,
+        )
     return SegmentFile(
         data=data,
         footer_bytes=footer_bytes,
@@ -174,12 +187,16 @@ def _physical_table(
     rows: pa.Table,
     schema: Schema,
     offsets: np.ndarray[Any, Any] | None,
+    seqs: np.ndarray[Any, Any] | None,
     timestamps: np.ndarray[Any, Any] | None,
 ) -> pa.Table:
     columns, physical = list(rows.columns), schema.physical_arrow
     if offsets is not None:
         columns.append(pa.chunked_array([pa.array(offsets, pa.int32())]))
         physical = physical.append(pa.field(OFFSET_COLUMN, pa.int32(), nullable=False))
+    if seqs is not None:
+        columns.append(pa.chunked_array([pa.array(seqs, pa.int64())]))
+        physical = physical.append(pa.field(SEQ_COLUMN, pa.int64(), nullable=False))
     if timestamps is not None:
         columns.append(pa.chunked_array([pa.array(timestamps, pa.int64())]))
         physical = physical.append(pa.field(TIME_COLUMN, pa.int64(), nullable=False))
@@ -241,7 +258,7 @@ def _encodings(
         for column in schema.columns
         if column.type.name in _DELTA_INTEGERS and column.physical_name not in dictionaries
     }
-    for name in (OFFSET_COLUMN, TIME_COLUMN):
+    for name in (OFFSET_COLUMN, SEQ_COLUMN, TIME_COLUMN):
         if name in table.column_names:
             encodings[name] = "DELTA_BINARY_PACKED"
     return list(dictionaries), encodings

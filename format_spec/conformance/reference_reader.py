@@ -57,6 +57,7 @@ PAGE_ENCODINGS = {
     *("PLAIN", "RLE", "BIT_PACKED", "BYTE_STREAM_SPLIT"),
     *("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"),
 }
+ROWS_ARE = ("dense", "offset", "stored")
 PAGE_INTEGERS = ("row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts", "created_at")
 PAGE_COLUMNS = [
     *("path", "footer_bytes", "footer_xxh64", "schema_version", "seq_base", "ts_stored"),
@@ -227,8 +228,9 @@ def segments(root: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
         need(set(PAGE_COLUMNS) <= set(rows.column_names), "columns of a page")
         need(rows.num_rows == ref["entries"], "entries of a page")
         for row in rows.select(PAGE_COLUMNS).to_pylist():
-            row["rows_are"] = "dense" if row["seq_base"] is None else "offset"
-            for name in PAGE_INTEGERS if row["seq_base"] is None else (*PAGE_INTEGERS, "seq_base"):
+            row["rows_are"] = {None: "dense", -1: "stored"}.get(row["seq_base"], "offset")
+            counted = (*PAGE_INTEGERS, "seq_base")
+            for name in counted if row["rows_are"] == "offset" else PAGE_INTEGERS:
                 row[name] = str(row[name])
             entries.append(checked({**row, "status": "committed"}))
     paths = [entry["path"] for entry in entries]
@@ -255,13 +257,14 @@ def checked(entry: dict[str, Any]) -> dict[str, Any]:
     start, duration = window_of(path.split("/")[0])
     names = ("row_count", "size_bytes", "min_seq", "max_seq", "min_ts", "max_ts")
     out = {**entry, **{name: int64(entry[name], name[0] in "rs") for name in names}}
-    need(entry["status"] == "committed" and entry["rows_are"] in ("dense", "offset"), "entry")
+    need(entry["status"] == "committed" and entry["rows_are"] in ROWS_ARE, "entry")
     span = out["max_seq"] - out["min_seq"] + 1
     dense = entry["rows_are"] == "dense"
     need(out["row_count"] == span if dense else out["row_count"] <= span, "sequence numbers")
     need(entry["footer_bytes"] + 12 <= out["size_bytes"], "footer")
     need(start <= out["min_ts"] <= out["max_ts"] < start + duration, "timestamps")
-    return {**out, "window": start, "seq_base": 0 if dense else int64(entry["seq_base"])}
+    base = int64(entry["seq_base"]) if entry["rows_are"] == "offset" else 0
+    return {**out, "window": start, "seq_base": base}
 
 
 # --- sections 5, 9 and 10: rows -----------------------------------------------------------------
@@ -331,9 +334,10 @@ def sequence(stored: pa.Table, entry: dict[str, Any]) -> list[int]:
     """[ROW-1] [ROW-2] Each row's `_seq`."""
     if entry["rows_are"] == "dense":
         return list(range(entry["min_seq"], entry["max_seq"] + 1))
-    need("_off" in stored.column_names, "_off is missing")
-    seqs = [entry["seq_base"] + off for off in stored.column("_off").to_pylist()]
-    need(entry["min_seq"] <= min(seqs) and max(seqs) <= entry["max_seq"], "_off")
+    name = "_seq" if entry["rows_are"] == "stored" else "_off"
+    need(name in stored.column_names, f"{name} is missing")
+    seqs = [entry["seq_base"] + number for number in stored.column(name).to_pylist()]
+    need(entry["min_seq"] <= min(seqs) and max(seqs) <= entry["max_seq"], name)
     return seqs
 
 

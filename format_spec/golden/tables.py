@@ -325,6 +325,22 @@ def sharded_late(world: World) -> None:
     append([2.5, 2.75, 2.9, 1, 0.1, 3], ["b", "a", "c", "d"], 50, 3)
 
 
+@golden(
+    "Overwrites: of inline segments, of pages and of folded windows; one that only empties.",
+    also=(5, 12, 14),
+)
+def replaced(world: World) -> None:
+    table = world.create({"ts": "timestamptz", "n": "int32"}, time_column="ts", ttl="7d")
+    table.append([{"ts": at(1), "n": 1}, {"ts": at(2), "n": 2}])
+    table.overwrite([{"ts": at(3), "n": 3}])
+    with small_limits():
+        for day in range(6):
+            table.append([{"ts": at(-24 * (day // 2)), "n": 10 + day}])
+    table.overwrite([{"ts": at(4), "n": 4}, {"ts": at(-30), "n": 5}])
+    table.overwrite([])
+    table.append([{"ts": at(5), "n": 6}])
+
+
 @golden("A fence: it changes nothing for readers.")
 def fence(world: World) -> None:
     table = world.create({"n": "int32"})

@@ -1,0 +1,275 @@
+"""Rows of some segments into new ones: what compaction and deletes by filter write.
+
+Every row keeps its sequence number and its time. What was written is read back from the store and
+compared with what was read, before anybody may commit it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.readers.evaluate import evaluate
+from strandline.readers.logical_columns import LogicalColumns
+from strandline.readers.segment_reader import read_segment
+from strandline.tableformat import paths
+from strandline.tableformat.content_hash import content_hash
+from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID
+from strandline.tableformat.indexes.reference import path_of
+from strandline.tableformat.segments import DENSE, STORED, SegmentEntry
+from strandline.tableformat.stores.background import Background
+from strandline.tableformat.timestamps import derive
+from strandline.writers.layout import (
+    ENCODING_THREADS,
+    MAX_SEGMENT_ARROW_BYTES,
+    MAX_SEGMENT_ROWS,
+)
+from strandline.writers.segment_file import encode_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from strandline.tableformat.binding import Bound
+    from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.storage import PendingWrite, Storage
+
+COMPACT: Final = "compact"
+
+Array = np.ndarray[Any, Any]
+
+
+class Pace(Protocol):
+    """Who is told of every byte read and written, and may make us wait."""
+
+    def spend(self, count: int) -> None:
+        """So many bytes were moved."""
+
+
+class NoPace:
+    """As fast as can be."""
+
+    def spend(self, count: int) -> None:
+        """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instructions:
+    """What to do with the rows on their way."""
+
+    drop: Bound | None = None
+    """Rows for which this is true are left out."""
+    sort_by: tuple[int, ...] = ()
+    """Ids of columns to sort by; otherwise rows come in the order of `_seq`."""
+    resolve: Callable[[pa.Table], pa.Table] | None = None
+    """Picks the rows that stay; for tables with a key."""
+    pace: Pace = field(default_factory=NoPace)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """New segments in the store, and what they hold of the old ones."""
+
+    entries: tuple[SegmentEntry, ...]
+    rows_read: int
+    rows_written: int
+    bytes_read: int
+    bytes_written: int
+    content: str
+    """The hash of the rows, in the order of `_seq`."""
+
+    @property
+    def rows_dropped(self) -> int:
+        return self.rows_read - self.rows_written
+
+    @property
+    def files(self) -> list[str]:
+        """All objects that were written."""
+        indexes = [path_of(entry.path) for entry in self.entries if entry.index is not None]
+        return [*(entry.path for entry in self.entries), *indexes]
+
+
+def rewrite(
+    storage: Storage,
+    manifest: Manifest,
+    inputs: Sequence[SegmentEntry],
+    random_hex: Callable[[int], str],
+    instructions: Instructions | None = None,
+) -> Rewritten:
+    """Write the rows of segments of one window and shard into new ones, and check them."""
+    todo = instructions or Instructions()
+    rows = _read(storage, manifest, inputs, todo.pace)
+    read = rows.num_rows
+    if todo.drop is not None:
+        names = LogicalColumns(manifest, inputs[0]).all_names
+        matches = evaluate(todo.drop, rows, names)
+        rows = rows.filter(pc.invert(pc.fill_null(matches, False)))  # noqa: FBT003 - the value
+    if todo.resolve is not None:
+        rows = todo.resolve(rows)
+    rows = _by_number(rows)
+    writer = _Writer(storage, manifest, inputs, random_hex)
+    entries = writer.write(_sorted(rows, manifest, todo.sort_by)) if rows.num_rows else ()
+    written = sum(entry.size_bytes for entry in entries)
+    todo.pace.spend(written)
+    content = content_hash(rows)
+    _compare(storage, manifest, entries, rows.num_rows, content)
+    return Rewritten(
+        entries,
+        read,
+        rows.num_rows,
+        sum(entry.size_bytes for entry in inputs),
+        written,
+        content,
+    )
+
+
+def _read(
+    storage: Storage, manifest: Manifest, inputs: Sequence[SegmentEntry], pace: Pace
+) -> pa.Table:
+    ids = {column.id for column in manifest.schema.columns} | {SEQ_ID, TS_ID}
+
+    def read(entry: SegmentEntry) -> pa.Table:
+        pace.spend(entry.size_bytes)
+        return read_segment(storage, manifest, entry, ids)
+
+    tables = Background(ENCODING_THREADS, "strandline-rewrite").map(read, inputs)
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _numbers(rows: pa.Table, name: str) -> Array:
+    values: Array = rows.column(name).to_numpy()
+    return values
+
+
+def _by_number(rows: pa.Table) -> pa.Table:
+    seqs = _numbers(rows, "_seq")
+    if bool((seqs[1:] > seqs[:-1]).all()):
+        return rows
+    return rows.take(pa.array(np.argsort(seqs, kind="stable"))).combine_chunks()
+
+
+def _sorted(rows: pa.Table, manifest: Manifest, sort_by: Sequence[int]) -> pa.Table:
+    if not sort_by:
+        return rows
+    names = [manifest.schema.by_id[column].name for column in sort_by]
+    keys = [(name, "ascending") for name in (*names, "_seq")]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys)).combine_chunks()
+
+
+def _compare(
+    storage: Storage,
+    manifest: Manifest,
+    entries: Sequence[SegmentEntry],
+    count: int,
+    content: str,
+) -> None:
+    """Read everything back: a row that is lost here would be lost for ever."""
+    ids = {column.id for column in manifest.schema.columns} | {SEQ_ID, TS_ID}
+    tables = [read_segment(storage, manifest, entry, ids) for entry in entries]
+    found = _by_number(pa.concat_tables(tables).combine_chunks()) if tables else None
+    right = found.num_rows == count if found is not None else count == 0
+    if not right or (found is not None and content_hash(found) != content):
+        raise CorruptTable(
+            f"{entries[0].path if entries else 'a rewritten segment'} does not hold the rows that "
+            "were written to it. Nothing was changed, and the rows are where they were. The store "
+            "or the machine damages data: run `strandline doctor`."
+        )
+
+
+class _Writer:
+    """Encodes rows, and says what the manifest will say of them."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        manifest: Manifest,
+        inputs: Sequence[SegmentEntry],
+        random_hex: Callable[[int], str],
+    ) -> None:
+        self._storage, self._manifest, self._random_hex = storage, manifest, random_hex
+        self._window, self._shard = inputs[0].window, inputs[0].shard
+        self._may_need_ts = any(entry.ts_stored for entry in inputs)
+
+    def write(self, rows: pa.Table) -> tuple[SegmentEntry, ...]:
+        """Store rows as segments; durable when this returns."""
+        parts = [rows.slice(start, stop - start) for start, stop in _cuts(rows)]
+        made = Background(ENCODING_THREADS, "strandline-encode").map(self._segment, parts)
+        for _, uploads in made:
+            for upload in uploads:
+                upload.wait()
+        return tuple(entry for entry, _ in made)
+
+    def _segment(self, rows: pa.Table) -> tuple[SegmentEntry, list[PendingWrite]]:
+        manifest = self._manifest
+        seqs, ts_ms = _numbers(rows, "_seq"), _numbers(rows, "_ts")
+        dense = bool((np.diff(seqs) == 1).all())
+        store_ts = self._may_need_ts and self._differs(rows, ts_ms)
+        file = encode_segment(
+            _in_schema(rows, manifest),
+            manifest.schema,
+            manifest.config,
+            ts_ms=ts_ms,
+            seqs=None if dense else seqs,
+            store_ts=store_ts,
+            at_leisure=True,
+        )
+        path = paths.segment_path(
+            self._window, self._shard, COMPACT, manifest.version, self._random_hex(8)
+        )
+        entry = SegmentEntry(
+            path=path,
+            window=self._window,
+            shard=self._shard,
+            row_count=rows.num_rows,
+            size_bytes=len(file.data),
+            min_seq=int(seqs.min()),
+            max_seq=int(seqs.max()),
+            min_ts=int(ts_ms.min()),
+            max_ts=int(ts_ms.max()),
+            column_stats=file.column_stats,
+            footer_bytes=file.footer_bytes,
+            footer_xxh64=file.footer_xxh64,
+            schema_id=manifest.schema.id,
+            created_at=0,
+            rows_are=DENSE if dense else STORED,
+            ts_stored=store_ts,
+            index=file.index,
+        )
+        objects: list[tuple[str, Any]] = [(path, file.data)]
+        if file.index is not None:
+            objects.append((path_of(path), b"".join(file.index_pieces)))
+        return entry, [self._storage.write_new(name, data) for name, data in objects]
+
+    def _differs(self, rows: pa.Table, ts_ms: Array) -> bool:
+        """Whether a reader would find other times in the time column than the rows have."""
+        column = self._manifest.schema.by_id.get(self._manifest.config.time_column or 0)
+        if column is None or rows.column(column.name).null_count:
+            return True
+        return not np.array_equal(derive(rows.column(column.name), column.type), ts_ms)
+
+
+def _in_schema(rows: pa.Table, manifest: Manifest) -> pa.Table:
+    """The table's columns, in its types; inner fields of an equal type may have other names."""
+    fields = list(manifest.schema.arrow)
+    arrays = [rows.column(field.name) for field in fields]
+    return pa.Table.from_arrays(
+        [
+            array.cast(field.type) if pa.types.is_nested(field.type) else array
+            for array, field in zip(arrays, fields, strict=True)
+        ],
+        schema=manifest.schema.arrow,
+    )
+
+
+def _cuts(rows: pa.Table) -> list[tuple[int, int]]:
+    """Where to cut rows into files of a bounded size."""
+    parts = max(
+        -(-rows.num_rows // MAX_SEGMENT_ROWS), -(-rows.nbytes // MAX_SEGMENT_ARROW_BYTES), 1
+    )
+    edges = [rows.num_rows * i // parts for i in range(parts + 1)]
+    return list(pairwise(edges))
