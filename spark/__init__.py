@@ -1,7 +1,9 @@
 """Spark: tables as DataFrames. Importing this does not import PySpark."""
 
+from strandline.spark.enable import enable
 from strandline.spark.java import JavaMissing
+from strandline.spark.jvm import JvmUnreachable
 from strandline.spark.read import read
 from strandline.spark.session import session
 
-__all__ = ["JavaMissing", "read", "session"]
+__all__ = ["JavaMissing", "JvmUnreachable", "enable", "read", "session"]

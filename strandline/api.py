@@ -140,7 +140,7 @@ def open_in(
         raise InvalidInput("give version or as_of, not both")
     if version is not None and type(version) is not int:
         raise InvalidInput(f"version must be an integer, not {version!r}")
-    moment = None if as_of is None else _milliseconds(as_of)
+    moment = None if as_of is None else milliseconds(as_of)
     chain = Chain(storage, runtime, open_cache(cache, is_local=storage.is_local))
     head = chain.find_head()
     if version is not None:
@@ -150,7 +150,8 @@ def open_in(
     return Table(chain, head)
 
 
-def _milliseconds(given: object) -> int:
+def milliseconds(given: object) -> int:
+    """A moment as milliseconds since 1970; without a zone it is UTC."""
     if type(given) is int and 0 <= given <= INT64_MAX:
         return given
     moment = given

@@ -1,0 +1,124 @@
+"""`enable`: after it, a session knows `format("strandline")` and `USING strandline`."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from weakref import WeakKeyDictionary
+
+import orjson
+
+from strandline.spark.jvm import has_class, load_classes, require_jvm
+from strandline.spark.locations import missing_class, needed_class
+from strandline.spark.request import ReadRequest, from_options
+from strandline.spark.sources import SOURCES
+from strandline.tableformat.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_LOCK: Final = threading.Lock()
+_CONNECTED: Final[WeakKeyDictionary[Any, object]] = WeakKeyDictionary()
+"""What answers the JVM behind a gateway. A process has one JVM, which outlives sessions."""
+
+
+def enable(
+    spark: SparkSession,
+    *,
+    storage_options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> SparkSession:
+    """Make `format("strandline")`, `USING strandline` and SQL on tables run as Spark's own scans.
+
+    `storage_options`: for reading metadata, by the URL they are for: `{"s3://bucket": {…}}`. They
+    stay in this process: plans, logs and tasks never hold them. Calling it again is fine.
+    """
+    classes(spark)
+    for url, options in (storage_options or {}).items():
+        SOURCES.remember_options(url, options)
+    return spark
+
+
+def classes(spark: SparkSession) -> Any:
+    """Our classes in the JVM, connected to this process."""
+    from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415
+
+    jvm = require_jvm(spark)
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - the way to the JVM
+    ours = load_classes(jvm)
+    with _LOCK:
+        if gateway not in _CONNECTED:
+            ensure_callback_server_started(gateway)
+            answers = _Answers(jvm)
+            ours.Bridge.connect(answers)
+            _CONNECTED[gateway] = answers
+    ours.Tables.prepare(spark._jsparkSession)  # noqa: SLF001
+    return ours
+
+
+def frame_of(spark: SparkSession, info: Mapping[str, Any]) -> Any:
+    """Java's DataFrame of a table that is open in this process."""
+    session = spark._jsparkSession  # noqa: SLF001
+    return classes(spark).Tables.frame(session, orjson.dumps(info).decode())
+
+
+def check_reach(jvm: Any, url: str) -> None:
+    """Refuse a store that the JVM has no class for."""
+    needed = needed_class(url)
+    if needed is not None and not has_class(jvm, needed):
+        raise missing_class(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
+
+
+class _Answers:
+    """What Java calls: a request as JSON, and an object that belongs to it."""
+
+    class Java:
+        implements: ClassVar = ["java.util.function.BiFunction"]
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+
+    def apply(self, request: str, payload: Any) -> bytearray:
+        """A zero byte and the answer, or a one and what is wrong."""
+        try:
+            return bytearray(b"\0" + self._answer(orjson.loads(request), payload))
+        except StrandlineError as error:
+            text = f"{type(error).__name__}: {error}"
+        except Exception:  # noqa: BLE001 - Java must hear of it, and shows it to the user
+            text = traceback.format_exc()
+        return bytearray(b"\1" + text.encode())
+
+    def _answer(self, request: dict[str, Any], payload: Any) -> bytes:
+        match request["operation"]:
+            case "plan":
+                return SOURCES.plan(request["state"], request["part"], request["filters"])
+            case "newest":
+                return orjson.dumps(SOURCES.newest(request["state"]))
+            case "open":
+                return orjson.dumps(self._open(*from_options(request["options"])))
+            case "save":
+                _save(payload, request["mode"], request["options"])
+                return b"{}"
+        raise StrandlineError(f"Java asked for {request['operation']!r}, which nobody knows")
+
+    def _open(self, url: str, request: ReadRequest) -> dict[str, Any]:
+        check_reach(self._jvm, url)
+        return SOURCES.open(url, request)
+
+
+def _save(frame: Any, mode: str, options: Mapping[str, str]) -> None:
+    """Rows that `df.write` or INSERT hands over."""
+    from pyspark.sql import DataFrame, SparkSession  # noqa: PLC0415 - optional
+
+    try:
+        from strandline.spark.write import save  # noqa: PLC0415 - needs PySpark
+    except ImportError:
+        raise StrandlineError(
+            "writing to a table from Spark is not possible in this version; nothing was written. "
+            "Append with strandline.open_table(url).append(df.toArrow())."
+        ) from None
+    running: Any = SparkSession._instantiatedSession  # noqa: SLF001 - the context is shared
+    session = SparkSession(running.sparkContext, frame.sparkSession())
+    save(DataFrame(frame, session), mode, dict(options))

@@ -1,0 +1,98 @@
+"""What a Spark user may ask of a table: the options of `format("strandline")`, checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from strandline.api import milliseconds
+from strandline.tableformat.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+_NUMBERS: Final = {"startseq": "start_seq", "endseq": "end_seq", "versionasof": "version"}
+_TIMES: Final = {"starttime": "start_ts", "endtime": "end_ts", "timestampasof": "as_of"}
+_OTHERS: Final = frozenset({"path", "columns", "hiddencolumns", "serialization.format"})
+_WRITE: Final = frozenset({"txnappid", "txnversion", "checkpointlocation"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """Which rows and columns of a table, at which version."""
+
+    version: int | None = None
+    as_of: datetime | str | int | None = None
+    start_seq: int | None = None
+    end_seq: int | None = None
+    """Exclusive."""
+    start_ts: int | None = None
+    end_ts: int | None = None
+    """Inclusive."""
+    columns: Sequence[str] | None = None
+    """None: all, without the hidden ones."""
+    hidden_columns: bool = False
+    """Whether `_seq`, `_ts` and `_window` come behind the others."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.columns, str):
+            raise InvalidInput("columns is a list of names, not one string")
+        if self.columns is not None and self.hidden_columns:
+            raise InvalidInput("give columns, which may name hidden ones, or hidden_columns")
+        for name in ("start_seq", "end_seq", "start_ts", "end_ts"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise InvalidInput(f"{name} must be an integer of 0 or more, not {value!r}")
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether a version was named, by number or time."""
+        return self.version is not None or self.as_of is not None
+
+
+def from_options(options: Mapping[str, str]) -> tuple[str, ReadRequest]:
+    """The table's URL and the request that options in Spark's spelling stand for."""
+    given = {name.lower(): value for name, value in options.items()}
+    known = {*_NUMBERS, *_TIMES, *_OTHERS, *_WRITE}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise InvalidInput(
+            f"format('strandline') knows no option {unknown[0]!r}; it reads with path, columns, "
+            "hiddenColumns, startSeq, endSeq, startTime, endTime, versionAsOf and timestampAsOf"
+        )
+    if not given.get("path"):
+        raise InvalidInput("say where the table is: load(url), option path, or LOCATION 'url'")
+    fields: dict[str, Any] = {}
+    for option, field in _NUMBERS.items():
+        if option in given:
+            fields[field] = _integer(option, given[option])
+    for option, field in _TIMES.items():
+        if option in given:
+            text = given[option]
+            fields[field] = milliseconds(int(text) if text.isdecimal() else text)
+    if "columns" in given:
+        fields["columns"] = [name.strip() for name in given["columns"].split(",")]
+    fields["hidden_columns"] = _flag("hiddenColumns", given.get("hiddencolumns", "false"))
+    return url_from_spark(given["path"]), ReadRequest(**fields)
+
+
+def url_from_spark(path: str) -> str:
+    """A table URL from a path as Spark's catalog spells it: `file:/…` is plain text there."""
+    local = re.fullmatch(r"file:/+(.*)", path, re.DOTALL)
+    if local is not None and not path.startswith("file://"):
+        return "/" + local[1]
+    return path
+
+
+def _integer(option: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,19}", text, re.ASCII):
+        raise InvalidInput(f"option {option} must be an integer of 0 or more, not {text!r}")
+    return int(text)
+
+
+def _flag(option: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidInput(f"option {option} must be true or false, not {text!r}")
+    return text.lower() == "true"
