@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -43,14 +44,15 @@ def enable(
 
 def classes(spark: SparkSession) -> Any:
     """Our classes in the JVM, connected to this process."""
-    from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415
+    from pyspark import java_gateway  # noqa: PLC0415 - an optional dependency
 
+    start_callbacks: Any = java_gateway.ensure_callback_server_started
     jvm = require_jvm(spark)
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - the way to the JVM
     ours = load_classes(jvm)
     with _LOCK:
         if gateway not in _CONNECTED:
-            ensure_callback_server_started(gateway)
+            start_callbacks(gateway)
             answers = _Answers(jvm)
             ours.Bridge.connect(answers)
             _CONNECTED[gateway] = answers
@@ -113,8 +115,8 @@ def _save(frame: Any, mode: str, options: Mapping[str, str]) -> None:
     from pyspark.sql import DataFrame, SparkSession  # noqa: PLC0415 - optional
 
     try:
-        from strandline.spark.write import save  # noqa: PLC0415 - needs PySpark
-    except ImportError:
+        save = importlib.import_module("strandline.spark.write").save
+    except ModuleNotFoundError:
         raise StrandlineError(
             "writing to a table from Spark is not possible in this version; nothing was written. "
             "Append with strandline.open_table(url).append(df.toArrow())."
