@@ -59,6 +59,13 @@ class PageSet:
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What must be equal for pages of several files to be put into one."""
+        metas = [self.table.metas[leaf] for column in self.columns for leaf in column.leaves]
+        elements = [(column.name, column.elements) for column in self.columns]
+        return self.table.created_by, tuple(elements), tuple(metas)
+
     @cached_property
     def group_rows(self) -> Int64s:
         """How many rows the pages hold in each row group."""
@@ -226,20 +233,23 @@ def _check(data: Bytes, sizes: list[int], checksums: list[int]) -> None:
 # --- the small file ----------------------------------------------------------------------------
 
 
-def assemble(chosen: PageSet, read: ReadBytes) -> bytes:
-    """The Parquet file of the chosen pages."""
-    chunks = [leaf for block in chosen.blocks for leaf in block.read(read)]
-    group_count = len(chosen.groups)
-    parts: list[Bytes] = [MAGIC]
-    for group in range(group_count):
-        for leaf in chunks:
-            dictionary, runs = leaf[group]
-            if dictionary is not None:
-                parts.append(dictionary)
-            parts += runs
-    footer = _footer(chosen, _value_counts(chosen, chunks))
-    parts += [footer, len(footer).to_bytes(4, "little"), MAGIC]
-    return b"".join(parts)
+def assemble(parts: Sequence[tuple[PageSet, ReadBytes]]) -> bytes:
+    """The Parquet file of the chosen pages of one segment, or of several of one shape."""
+    content: list[Bytes] = [MAGIC]
+    groups: list[bytes] = []
+    at = len(MAGIC)
+    for chosen, read in parts:
+        chunks = [leaf for block in chosen.blocks for leaf in block.read(read)]
+        for group in range(len(chosen.groups)):
+            for leaf in chunks:
+                dictionary, runs = leaf[group]
+                if dictionary is not None:
+                    content.append(dictionary)
+                content += runs
+        footers, at = _group_footers(chosen, _value_counts(chosen, chunks), at)
+        groups += footers
+    footer = _footer(parts[0][0], sum(row_ranges.count(chosen.rows) for chosen, _ in parts), groups)
+    return b"".join([*content, footer, len(footer).to_bytes(4, "little"), MAGIC])
 
 
 def _value_counts(chosen: PageSet, chunks: list[Any]) -> Int64s:
@@ -278,7 +288,7 @@ _WITH_DICTIONARY: Final = len(_FIELD_HEADS) * (1 + _NUMBER_BYTES)
 _WITHOUT: Final = _WITH_DICTIONARY - (1 + _NUMBER_BYTES)
 
 
-def _footer(chosen: PageSet, value_counts: Int64s) -> bytes:
+def _footer(chosen: PageSet, row_count: int, groups: list[bytes]) -> bytes:
     """A FileMetaData: version, schema, rows, row groups, and who wrote the pages."""
     columns = chosen.columns
     root = b"\x48" + binary(b"schema") + b"\x15" + number(len(columns)) + b"\x00"
@@ -291,9 +301,9 @@ def _footer(chosen: PageSet, value_counts: Int64s) -> bytes:
             root,
             *(column.elements for column in columns),
             b"\x16",
-            number(row_ranges.count(chosen.rows)),
+            number(row_count),
             b"\x19",
-            list_of(thrift.STRUCT, _group_footers(chosen, value_counts)),
+            list_of(thrift.STRUCT, groups),
             b"\x28",
             binary(chosen.table.created_by),
             b"\x00",
@@ -301,13 +311,13 @@ def _footer(chosen: PageSet, value_counts: Int64s) -> bytes:
     )
 
 
-def _group_footers(chosen: PageSet, value_counts: Int64s) -> list[bytes]:
-    """RowGroup structures: chunks, bytes and rows."""
+def _group_footers(chosen: PageSet, value_counts: Int64s, start: int) -> tuple[list[bytes], int]:
+    """RowGroup structures (chunks, bytes, rows) of pages from a place on, and the place behind."""
     leaves = [leaf for block in chosen.blocks for leaf in block.leaves]
     metas = [chosen.table.metas[leaf] for leaf in leaves]
     dictionaries = np.concatenate([block.dictionaries[1] for block in chosen.blocks]).T
     sizes = dictionaries + np.concatenate([block.chunk_sizes for block in chosen.blocks]).T
-    ends = len(MAGIC) + np.cumsum(sizes).reshape(sizes.shape)
+    ends = start + np.cumsum(sizes).reshape(sizes.shape)
     begins = ends - sizes
     if ends[-1, -1] >= _NUMBER_LIMIT or value_counts.max() >= _NUMBER_LIMIT:
         raise CorruptTable("pages of one split take more bytes than a file may have")
@@ -332,7 +342,7 @@ def _group_footers(chosen: PageSet, value_counts: Int64s) -> list[bytes]:
             + number(rows)
             + b"\x00"
         )
-    return groups
+    return groups, int(ends[-1, -1])
 
 
 def _numbers(values: Int64s) -> NDArray[np.uint8]:

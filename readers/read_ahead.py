@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from strandline.readers.bundle import bundles, read_bundle
 from strandline.tableformat.stores.background import Background
 
 if TYPE_CHECKING:
@@ -32,22 +33,26 @@ _REMOTE: Final = Background(max(16, 2 * _CORES), "strandline-fetch")
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """A unit of a split, or the opening of a split together with its first unit."""
+    """A unit of a split, the opening of a split together with its first unit, or small splits."""
 
     index: int
-    reader: SplitReader
+    readers: Sequence[SplitReader]
     unit: Unit | None
     weight: int
-    future: Future[pa.Table | None] | None = None
+    future: Future[list[pa.Table]] | None = None
     rest: Sequence[Unit] = ()
     """What the opening found besides, until it is in line."""
 
-    def run(self) -> pa.Table | None:
+    def run(self) -> list[pa.Table]:
+        """The rows of each reader, as far as it has any."""
+        if len(self.readers) > 1:
+            return read_bundle(self.readers)
+        (reader,) = self.readers
         if self.unit is not None:
-            return self.reader.read(self.unit)
-        units = self.reader.open()
+            return [reader.read(self.unit)]
+        units = reader.open()
         self.rest = units[1:]
-        return self.reader.read(units[0]) if units else None
+        return [reader.read(unit) for unit in units[:1]]
 
 
 class ReadAhead:
@@ -81,13 +86,12 @@ class ReadAhead:
             while self._tasks:
                 task = self._tasks[0]
                 assert task.future is not None, "the first in line has always begun"
-                rows = task.future.result()
+                found = task.future.result()
                 self._line_up(task)
                 self._tasks.popleft()
                 if self._most_tasks == sys.maxsize:
                     self._top_up()  # so that the caller's work does not hold it up
-                if rows is not None:
-                    yield task.index, rows
+                yield from enumerate(found, task.index)
                 self._most_tasks = min(2 * self._most_tasks, sys.maxsize)
                 self._top_up()
         finally:
@@ -102,7 +106,7 @@ class ReadAhead:
         self._opened = 1
         if len(units) == 1:
             return reader.read(units[0])
-        self._tasks.extend(_Task(0, reader, unit, unit.memory_bytes) for unit in units)
+        self._tasks.extend(_Task(0, [reader], unit, unit.memory_bytes) for unit in units)
         return None
 
     def _top_up(self) -> None:
@@ -118,18 +122,27 @@ class ReadAhead:
                 return
             if task.unit is None:
                 self._tasks.append(task)
-                self._opened += 1
+                self._opened += len(task.readers)
             task.future = self._pool.submit(task.run)
             used, running = used + task.weight, running + 1
 
     def _unopened(self) -> Iterator[_Task]:
-        for index in range(self._opened, len(self._readers)):
-            reader = self._readers[index]
-            yield _Task(index, reader, None, reader.memory_estimate())
+        waiting = self._readers[self._opened :]
+        # Who may stop soon reads split by split.
+        runs = bundles(waiting) if self._most_tasks == sys.maxsize else _singly(waiting)
+        opened = self._opened
+        for run in runs:
+            readers = waiting[run.start : run.stop]
+            weight = sum(reader.memory_estimate() for reader in readers)
+            yield _Task(opened + run.start, readers, None, weight)
 
     def _line_up(self, task: _Task) -> None:
         """Put the other units of an opened split behind its first one."""
         units, task.rest = task.rest, ()
         at = self._tasks.index(task) + 1 if units else 0
         for unit in reversed(units):
-            self._tasks.insert(at, _Task(task.index, task.reader, unit, unit.memory_bytes))
+            self._tasks.insert(at, _Task(task.index, task.readers, unit, unit.memory_bytes))
+
+
+def _singly(readers: Sequence[SplitReader]) -> Iterator[range]:
+    return (range(at, at + 1) for at in range(len(readers)))

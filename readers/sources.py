@@ -17,7 +17,7 @@ from strandline.readers import page_file, row_ranges
 from strandline.tableformat.errors import CorruptTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from strandline.readers.row_ranges import Int64s, Ranges
     from strandline.readers.sparse_file import SparseFile
@@ -183,10 +183,10 @@ class PageSource:
         self.names = frozenset(table.by_name)
         self.group_starts = table.group_starts
 
-    def plan(self, names: Collection[str], rows: Ranges) -> _Pages:
+    def plan(self, names: Collection[str], rows: Ranges) -> PagePiece:
         columns = [self._table.by_name[name] for name in sorted(names)]
         sets = page_file.choose_pages(self._table, columns, rows)
-        return _Pages(sets, rows, [found for chosen in sets for found in chosen.byte_ranges()])
+        return PagePiece(sets, rows, [found for chosen in sets for found in chosen.byte_ranges()])
 
     def around(self, rows: Int64s, zone_rows: int) -> Ranges:
         zones = np.unique(rows // zone_rows)
@@ -195,7 +195,7 @@ class PageSource:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pages:
+class PagePiece:
     """Single pages of some columns."""
 
     sets: list[page_file.PageSet]
@@ -203,17 +203,40 @@ class _Pages:
     byte_ranges: list[tuple[int, int]]
 
     def decode(self, file: SparseFile) -> Stored:
-        stored: Stored = {}
-        for chosen in self.sets:
-            parquet = pq.ParquetFile(
-                pa.BufferReader(page_file.assemble(chosen, file.bytes_at)),
-                read_dictionary=chosen.few_texts(),
-                pre_buffer=False,
-                page_checksum_verification=True,
-            )
-            table = parquet.read(use_threads=False)
-            stored |= _rows_of(table, chosen.names, chosen.rows, self.rows)
+        (stored,) = decode_together([(self, file)])
         return stored
+
+
+def decode_together(pieces: Sequence[tuple[PagePiece, SparseFile]]) -> list[Stored]:
+    """The rows of each piece. Pages of one shape are decoded in one go, whatever file they are of.
+
+    Starting pyarrow's decoder takes longer than a few pages do.
+    """
+    stored: list[Stored] = [{} for _ in pieces]
+    by_shape: dict[object, list[tuple[int, page_file.PageSet]]] = {}
+    for number, (piece, _) in enumerate(pieces):
+        for chosen in piece.sets:
+            by_shape.setdefault(chosen.shape, []).append((number, chosen))
+    for alike in by_shape.values():
+        table = _decoded_pages([(chosen, pieces[number][1]) for number, chosen in alike])
+        at = 0
+        for number, chosen in alike:
+            count = row_ranges.count(chosen.rows)
+            part = table.slice(at, count)
+            stored[number] |= _rows_of(part, chosen.names, chosen.rows, pieces[number][0].rows)
+            at += count
+    return stored
+
+
+def _decoded_pages(parts: Sequence[tuple[page_file.PageSet, SparseFile]]) -> pa.Table:
+    few = set.intersection(*(set(chosen.few_texts()) for chosen, _ in parts))
+    parquet = pq.ParquetFile(
+        pa.BufferReader(page_file.assemble([(chosen, file.bytes_at) for chosen, file in parts])),
+        read_dictionary=sorted(few),
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+    return parquet.read(use_threads=False)
 
 
 def _rows_of(table: pa.Table, names: list[str], read: Ranges, wanted: Ranges) -> Stored:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from strandline.readers.row_ranges import Int64s, Ranges
-    from strandline.readers.sources import ChunkSource, Source
+    from strandline.readers.sources import ChunkSource, PagePiece, Source, Stored
     from strandline.readers.splits import Split
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
@@ -89,8 +89,9 @@ class SplitReader:
         unit_memory_bytes: int = UNIT_MEMORY_BYTES,
     ) -> None:
         """Take `most_rows` where the first matching rows of the file will do."""
-        self._storage, self._manifest, self._split = storage, manifest, split
-        self._entry = split.entry
+        self.storage = self._storage = storage
+        self.entry = self._entry = split.entry
+        self._manifest, self._split = manifest, split
         self._bound = bound = split.bound
         self._most_rows, self._unit_memory = most_rows, unit_memory_bytes
         self._logical = LogicalColumns(manifest, split.entry)
@@ -98,6 +99,7 @@ class SplitReader:
         # A filter that looks at no column still needs one, to know how many rows there are.
         self._filter_ids: frozenset[int] = looked_at or frozenset({WINDOW_ID})
         self._wanted = frozenset(wanted)
+        self._all_ids = self._wanted | self._filter_ids
         self._zone_rows = split.zone_rows or manifest.config.zone_rows
         self._source: Source | None = None
         self._small_file: SparseFile | None = None
@@ -146,7 +148,7 @@ class SplitReader:
         guess = self._share(rows)
         if all_at_once and guess <= self._unit_memory:
             return [Unit(rows, guess)]
-        names = self._names(source, self._wanted | self._filter_ids)
+        names = self._names(source, self._all_ids)
         units: list[Unit] = []
         pending: list[Ranges] = []
         pending_memory = 0
@@ -175,12 +177,32 @@ class SplitReader:
 
     def _memory(self, rows: int, planned_bytes: int) -> int:
         by_id = self._manifest.schema.by_id
-        ids = self._wanted | self._filter_ids
+        ids = self._all_ids
         width = sum(_width(by_id[i].type) if i > 0 else _REFERENCE_BYTES for i in ids)
         return _UNPACKED * planned_bytes + width * rows
 
     def _names(self, source: Source, column_ids: Collection[int]) -> set[str]:
         return self._logical.physical_names(column_ids, source.names)
+
+    # --- reading with others ---
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is few rows of single pages, which are best read together with others."""
+        few = 0 < self._split.rows_planned <= ONE_STEP_ROWS
+        return few and self._split.pages is not None and self._bound is not None
+
+    def small_piece(self) -> PagePiece | None:
+        """All that a small split needs; None: more bytes than its rows let one expect."""
+        assert self._split.pages is not None
+        source = PageSource(self._split.pages)
+        piece = source.plan(self._names(source, self._all_ids), self._rows)
+        return piece if _total(piece.byte_ranges) <= ONE_STEP_BYTES else None
+
+    def finish(self, stored: Stored) -> pa.Table:
+        """The wanted columns of the matching rows, from what `small_piece` asked for."""
+        assert self._bound is not None
+        return _decoded(self._matching(self._bound, stored, self._rows))
 
     # --- reading ---
 
@@ -209,6 +231,11 @@ class SplitReader:
     def _read_matching(
         self, bound: Bound, source: Source, file: SparseFile, rows: Ranges
     ) -> pa.Table:
+        if row_ranges.count(rows) <= ONE_STEP_ROWS:
+            piece = source.plan(self._names(source, self._all_ids), rows)
+            if _total(piece.byte_ranges) <= ONE_STEP_BYTES:
+                self._fetch(file, piece.byte_ranges)
+                return self._matching(bound, piece.decode(file), rows)
         names = self._names(source, self._filter_ids)
         first = source.plan(names, rows)
         # What the filter's columns tell as well needs no second look.
@@ -216,8 +243,6 @@ class SplitReader:
         rest_ids = self._wanted - known
         rest = source.plan(self._names(source, rest_ids), rows)
         at_once = _total(rest.byte_ranges) <= ONE_STEP_BYTES
-        if at_once and rest_ids and row_ranges.count(rows) <= ONE_STEP_ROWS:
-            return self._read_together(bound, source, file, rows)
         self._fetch(file, first.byte_ranges + (rest.byte_ranges if at_once else []))
         table = self._logical.table(first.decode(file), known | self._filter_ids, rows)
         mask = self._matches(bound, table)
@@ -230,14 +255,9 @@ class SplitReader:
         columns = {**_by_name(found), **_by_name(others)}
         return pa.table({name: columns[name] for name in self._logical.names_of(self._wanted)})
 
-    def _read_together(
-        self, bound: Bound, source: Source, file: SparseFile, rows: Ranges
-    ) -> pa.Table:
-        """The matching rows, with all columns decoded at once."""
-        ids = self._wanted | self._filter_ids
-        piece = source.plan(self._names(source, ids), rows)
-        self._fetch(file, piece.byte_ranges)
-        table = self._logical.table(piece.decode(file), ids, rows)
+    def _matching(self, bound: Bound, stored: Stored, rows: Ranges) -> pa.Table:
+        """The matching rows, where all columns are there."""
+        table = self._logical.table(stored, self._all_ids, rows)
         mask = self._matches(bound, table)
         return table.select(self._logical.names_of(self._wanted)).filter(bool_array(mask))
 
@@ -276,7 +296,9 @@ class SplitReader:
                 "store. Rows would be missing, so nothing is returned; restore the file, or read "
                 "a version that does not list it."
             ) from None
-        except (pa.ArrowException, OSError, InvalidInput) as error:
+        except (CorruptTable, pa.ArrowException, OSError, InvalidInput) as error:
+            if isinstance(error, CorruptTable) and path in str(error):
+                raise
             raise CorruptTable(f"{url}: {path} is damaged: {error}") from None
 
 

@@ -1,0 +1,77 @@
+"""Small splits of several segments, read together.
+
+A lookup finds a few rows in each of many segments. What one split costs besides its bytes, a
+request and the start of a decoder, many of them can share.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from strandline.readers.sources import decode_together
+from strandline.readers.sparse_file import SparseFile
+from strandline.tableformat.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from strandline.readers.sources import PagePiece
+    from strandline.readers.split_reader import SplitReader
+    from strandline.tableformat.storage import Storage
+
+MOST_SPLITS: Final = 16
+
+
+def bundles(readers: Sequence[SplitReader]) -> Iterator[range]:
+    """Runs of readers that are read together; about equally long, for threads to share."""
+    begin = 0
+    for is_small, run in groupby(readers, key=lambda reader: reader.is_small):
+        end = begin + len(list(run))
+        parts = -(-(end - begin) // MOST_SPLITS) if is_small else end - begin
+        size = -(-(end - begin) // parts)
+        yield from (range(at, min(at + size, end)) for at in range(begin, end, size))
+        begin = end
+
+
+def read_bundle(readers: Sequence[SplitReader]) -> list[pa.Table]:
+    """The matching rows of each of some small splits of one table."""
+    try:
+        return _together(readers)
+    except (StrandlineError, pa.ArrowException, OSError):
+        # One of them is damaged or gone. Alone each finds another road, or says what is wrong.
+        return [_alone(reader) for reader in readers]
+
+
+def _together(readers: Sequence[SplitReader]) -> list[pa.Table]:
+    pieces = [reader.small_piece() for reader in readers]
+    fitting = [
+        (reader, piece) for reader, piece in zip(readers, pieces, strict=True) if piece is not None
+    ]
+    found = iter(decode_together(_fetched(readers[0].storage, fitting)))
+    return [
+        _alone(reader) if piece is None else reader.finish(next(found))
+        for reader, piece in zip(readers, pieces, strict=True)
+    ]
+
+
+def _fetched(
+    storage: Storage, fitting: Sequence[tuple[SplitReader, PagePiece]]
+) -> list[tuple[PagePiece, SparseFile]]:
+    """The pieces with the bytes that they look at; one call, so that requests run side by side."""
+    files = [SparseFile(reader.entry.size_bytes) for reader, _ in fitting]
+    wanted = [
+        (file, reader.entry.path, start, length)
+        for (reader, piece), file in zip(fitting, files, strict=True)
+        for start, length in piece.byte_ranges
+    ]
+    blobs = storage.read_ranges([(path, start, length) for _, path, start, length in wanted])
+    for (file, _, start, _), data in zip(wanted, blobs, strict=True):
+        file.fill(start, data)
+    return [(piece, file) for (_, piece), file in zip(fitting, files, strict=True)]
+
+
+def _alone(reader: SplitReader) -> pa.Table:
+    return pa.concat_tables([reader.read(unit) for unit in reader.open()])

@@ -1,0 +1,104 @@
+"""Small splits of many segments are read together, and answer as if each were read alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import strandline
+from strandline.readers import bundle, split_reader
+from strandline.tableformat.errors import CorruptTable, MissingFile
+
+if TYPE_CHECKING:
+    from strandline.table import Table
+
+SEGMENTS, ROWS, USERS = 20, 3_000, 500
+SCHEMA = pa.schema(
+    [("user", pa.string()), ("n", pa.int64()), ("tags", pa.list_(pa.string()))],
+)
+WANTED = "user = 'u21'"
+
+
+@pytest.fixture
+def visits(tmp_path: Path) -> Table:
+    """Users that every segment has some rows of, in pages of 64 rows with postings."""
+    table = strandline.create_table(
+        tmp_path / "visits",
+        SCHEMA,
+        indexes={"user": ["postings"]},
+        row_group_rows=1_024,
+        zone_rows=64,
+        zone_pages=True,
+    )
+    for first in range(0, SEGMENTS * ROWS, ROWS):
+        table.append([_row(n) for n in range(first, first + ROWS)])
+    return table
+
+
+def _row(n: int) -> dict[str, object]:
+    return {"user": f"u{n * 7 % USERS}", "n": n, "tags": ["a"] * (n % 3)}
+
+
+def _expected() -> list[dict[str, object]]:
+    return [row for row in map(_row, range(SEGMENTS * ROWS)) if row["user"] == "u21"]
+
+
+def _files(table: Table) -> list[Path]:
+    return sorted(Path(table.url).glob("w*/*/*.parquet"))
+
+
+def test_a_lookup_over_many_segments_gives_the_rows_of_each(visits: Table) -> None:
+    """[E9, E10] All columns, nested ones too, in order, and the splits were small enough."""
+    scan = visits.scan(filter=WANTED)
+    readers = [scan._reader(split, {1, 2, 3}) for split in scan.plan().splits]  # noqa: SLF001
+
+    assert [len(run) for run in bundle.bundles(readers)] == [10, 10]
+    assert scan.to_arrow().to_pylist() == _expected()
+    assert visits.scan(["_seq"], WANTED).to_arrow().column(0).to_pylist() == [
+        row["n"] for row in _expected()
+    ]
+
+
+def test_files_of_another_schema_are_decoded_apart(visits: Table) -> None:
+    """[M3, E9] A column that only newer files have is null in the older ones."""
+    visits.evolve(add={"more": "float64"}, rename={"n": "number"})
+    last = SEGMENTS * ROWS
+    visits.append([{"user": "u21", "number": last, "tags": None, "more": 0.5}] * 3_000)
+
+    rows = visits.scan(["number", "more"], WANTED).to_arrow().to_pylist()
+
+    assert rows[: len(_expected())] == [{"number": r["n"], "more": None} for r in _expected()]
+    assert rows[len(_expected()) :] == [{"number": last, "more": 0.5}] * 3_000
+
+
+def test_a_piece_of_many_bytes_is_read_alone(
+    visits: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[E10] Rows that take more bytes than expected are read in their own way."""
+    monkeypatch.setattr(split_reader, "ONE_STEP_BYTES", 1_000)
+
+    assert visits.scan(filter=WANTED).to_arrow().to_pylist() == _expected()
+
+
+def test_a_missing_file_is_named(visits: Table) -> None:
+    """[M1] One lost file of many fails the scan, under its name."""
+    lost = _files(visits)[7]
+    lost.unlink()
+
+    with pytest.raises(MissingFile, match=lost.name):
+        visits.scan(filter=WANTED).to_arrow()
+
+
+def test_a_damaged_page_is_an_error_that_names_its_file(visits: Table) -> None:
+    """[X4] A flipped bit in one of many files never gives other rows."""
+    damaged = _files(visits)[3]
+    data = bytearray(damaged.read_bytes())
+    for place in range(4, len(data) - 8_000, 50):
+        data[place] ^= 0x10
+    damaged.write_bytes(data)
+
+    with pytest.raises(CorruptTable, match=damaged.name):
+        visits.scan(filter=WANTED).to_arrow()
