@@ -114,7 +114,8 @@ class Sources:
             "start_ts": max(state["start_ts"], head.manifest.floor_ts),
         }
         self._keep(moved, head)
-        return _described(head, moved, None)
+        columns = {column.name: column.physical_name for column in before.manifest.schema.columns}
+        return {**_described(head, moved, None), "columns": columns}
 
     def plan(self, state: State, part: str, filters: Sequence[Any]) -> bytes:
         """The files to read, packed: counts, then sizes, times, bases, windows, and names."""
