@@ -53,10 +53,17 @@ class Chain:
     """The versions of one table."""
 
     def __init__(
-        self, storage: Storage, runtime: Runtime = REAL, cache: LocalCache | None = None
+        self,
+        storage: Storage,
+        runtime: Runtime = REAL,
+        cache: LocalCache | None = None,
+        *,
+        features: frozenset[str] = manifest.READER_FEATURES,
     ) -> None:
+        """Take a table root; `features` are those that whoever asks understands."""
         self.storage = storage
         self.runtime = runtime
+        self._features = features
         self.service = ManifestService(storage, cache)
 
     def load(self, version: int, known: Snapshot | None = None) -> Snapshot:
@@ -69,7 +76,9 @@ class Chain:
     def _decode(self, data: bytes, version: int, known: Snapshot | None = None) -> Snapshot:
         where = f"manifest {version} of {self.storage.url}"
         document = codec.decode_document(data, where)
-        decoded = manifest.from_json(document, version, known.manifest if known else None)
+        decoded = manifest.from_json(
+            document, version, known.manifest if known else None, self._features
+        )
         return Snapshot(decoded, codec.checksum(data), self.storage.clock_ms())
 
     def find_head(self) -> Snapshot:

@@ -5,5 +5,6 @@ from strandline.spark.java import JavaMissing
 from strandline.spark.jvm import JvmUnreachable
 from strandline.spark.read import read
 from strandline.spark.session import session
+from strandline.spark.stream_tables import read_stream_table
 
-__all__ = ["JavaMissing", "JvmUnreachable", "enable", "read", "session"]
+__all__ = ["JavaMissing", "JvmUnreachable", "enable", "read", "read_stream_table", "session"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +48,8 @@ def session(
     if running is not None:
         return running
     require_java()
+    # Python code of tasks runs in this Python, which has this package, and not in the system's.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name).master(master)
     logging = Path(__file__).with_name("log4j2.properties").as_uri()
     settings = {

@@ -58,6 +58,7 @@ if _TYPE_CHECKING:
     from strandline.readers.follow import Follow
     from strandline.readers.payloads import PayloadRegistry
     from strandline.readers.reading import Reading
+    from strandline.streams.table import PutResult, StreamExpiry, StreamTable
     from strandline.writers.async_writer import AsyncReceipt, AsyncWriter
     from strandline.writers.receipts import Receipt
     from strandline.writers.recovery import Recovered
@@ -76,6 +77,9 @@ _LATER = {
     "Reading": "strandline.readers.reading",
     "Receipt": "strandline.writers.receipts",
     "Recovered": "strandline.writers.recovery",
+    "PutResult": "strandline.streams.table",
+    "StreamExpiry": "strandline.streams.table",
+    "StreamTable": "strandline.streams.table",
     "CloseReport": "strandline.writers.stats",
     "WriterStats": "strandline.writers.stats",
     "Writer": "strandline.writers.writer",
@@ -119,6 +123,7 @@ __all__ = [
     "LogInUse",
     "MissingFile",
     "PayloadRegistry",
+    "PutResult",
     "ReadOnlyTable",
     "Reading",
     "Receipt",
@@ -127,6 +132,8 @@ __all__ = [
     "StorageFailed",
     "StoreBusy",
     "StrandlineError",
+    "StreamExpiry",
+    "StreamTable",
     "Table",
     "TableExists",
     "TableNotFound",

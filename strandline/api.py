@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from strandline.catalog.cache_places import open_cache
 from strandline.catalog.chain import Chain
@@ -23,9 +23,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from strandline.catalog.runtime import Runtime
+    from strandline.streams.table import StreamTable
     from strandline.tableformat.storage import Storage
 
 
+@overload
+def create_table(
+    url: str | os.PathLike[str],
+    schema: Any,
+    *,
+    kind: Literal["stream"],
+    row_id: str,
+    ttl: Any,
+    time_column: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    exist_ok: bool = False,
+    **config: Any,
+) -> StreamTable: ...
+@overload
 def create_table(
     url: str | os.PathLike[str],
     schema: Any,
@@ -36,18 +51,41 @@ def create_table(
     exist_ok: bool = False,
     cache: Any = None,
     **config: Any,
-) -> Table:
+) -> Table: ...
+def create_table(
+    url: str | os.PathLike[str],
+    schema: Any,
+    *,
+    time_column: str | None = None,
+    ttl: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    exist_ok: bool = False,
+    cache: Any = None,
+    kind: str | None = None,
+    **config: Any,
+) -> Table | StreamTable:
     """Create a table and give a handle to it.
 
     `schema`: an Arrow schema, or a dict of names to types such as `{"ts": "timestamptz"}`.
     `time_column`: where a row's time comes from; without one, it is the time of arrival.
     `ttl`: how long rows live (`"7d"`, `"12h"`); it decides the length of time windows.
     `exist_ok`: open the table if there is one already. `cache`: as for `open_table`.
+    `kind`: `"stream"` for short-lived rows of many users, which needs a `ttl` and a `row_id`
+    (docs/streams.md).
     Further `config`: timestamping, uncapped, order, stats_columns, row_group_rows,
     writer_retention, shard_by, shards, shard_hash, sort_by, jitter_ms, on_late, zone_rows,
     zone_pages (docs/decisions/006).
     """
     storage = open_storage(url, storage_options)
+    if _is_stream(kind):
+        from strandline.streams.creation import create_stream  # noqa: PLC0415 - see there
+
+        try:
+            return create_stream(
+                storage, schema, exist_ok=exist_ok, time_column=time_column, ttl=ttl, **config
+            )
+        except TypeError as error:
+            raise InvalidInput(f"unknown option of a stream table: {error}") from None
     return create_in(
         storage,
         schema,
@@ -109,6 +147,7 @@ def create_in(
         return Table(chain, chain.find_head())
 
 
+@overload
 def open_table(
     url: str | os.PathLike[str],
     version: int | None = None,
@@ -116,14 +155,37 @@ def open_table(
     *,
     storage_options: Mapping[str, Any] | None = None,
     cache: Any = None,
-) -> Table:
+) -> Table: ...
+@overload
+def open_table(
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    kind: Literal["stream"],
+) -> StreamTable: ...
+def open_table(
+    url: str | os.PathLike[str],
+    version: int | None = None,
+    as_of: datetime | str | int | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: Any = None,
+    kind: str | None = None,
+) -> Table | StreamTable:
     """Open a table: live, or pinned to a `version`, or to the one that was newest `as_of` a time.
 
     `as_of`: a datetime, ISO text, or milliseconds since 1970; without a zone it is UTC.
     `cache`: keep copies of metadata on this machine's disk, for later processes too: True (the
     user's cache folder), a folder, a dict of `dir` and `bytes`, or False. By default the
     environment variable STRANDLINE_CACHE decides, and without it there is none (docs/storage.md).
+    `kind`: `"stream"` for a stream table, which has one version only.
     """
+    if _is_stream(kind):
+        from strandline.streams.creation import open_stream  # noqa: PLC0415 - see there
+
+        if version is not None or as_of is not None:
+            raise InvalidInput("a stream table keeps no versions: leave version and as_of out")
+        return open_stream(open_storage(url, storage_options))
     return open_in(open_storage(url, storage_options), version, as_of, cache=cache)
 
 
@@ -148,6 +210,13 @@ def open_in(
     if moment is not None:
         return Table(chain, head, pinned=chain.as_of(moment, head))
     return Table(chain, head)
+
+
+def _is_stream(kind: str | None) -> bool:
+    """Stream tables have code of their own, which other programs need not load."""
+    if kind not in (None, "stream"):
+        raise InvalidInput(f"kind is 'stream' or left out, not {kind!r}")
+    return kind == "stream"
 
 
 def milliseconds(given: object) -> int:

@@ -18,6 +18,8 @@ FORMAT_NAME: Final = "strandline"
 FORMAT_VERSION: Final = 1
 READER_FEATURES: Final[frozenset[str]] = frozenset()
 """Features a reader must understand, that this library does. Version 1 itself needs none."""
+STREAM: Final = "stream"
+"""The feature of stream tables, which only their own reader understands."""
 WRITER_FEATURES: Final[frozenset[str]] = frozenset()
 HISTORY_LENGTH: Final = 32
 EXTERNAL: Final = "external"
@@ -267,7 +269,9 @@ _FIELDS: Final = frozenset(
 )
 
 
-def check_readable(document: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def check_readable(
+    document: Any, understood: frozenset[str] = READER_FEATURES
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Refuse a format version or a reader feature that is not known here, by its name.
 
     This comes before any other check: a newer format may have changed everything else.
@@ -286,7 +290,13 @@ def check_readable(document: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
     if any(type(feature) is not str for feature in needed + for_writing):
         raise CorruptTable("manifest: feature names must be text")
-    unknown = sorted(set(needed) - READER_FEATURES)
+    unknown = sorted(set(needed) - understood)
+    if unknown == [STREAM]:
+        raise UnsupportedFormat(
+            "this is a stream table: its rows are in logs, one for each user, and not in segments. "
+            "Open it with strandline.open_table(url, kind='stream'); in Spark, read it with "
+            "strandline.spark.read_stream_table."
+        )
     if unknown:
         raise UnsupportedFormat(
             f"the table needs reader features that this library does not know: "
@@ -305,13 +315,18 @@ def check_writable(manifest: Manifest) -> None:
         )
 
 
-def from_json(document: Any, version: int, known: Manifest | None = None) -> Manifest:
+def from_json(
+    document: Any,
+    version: int,
+    known: Manifest | None = None,
+    understood: frozenset[str] = READER_FEATURES,
+) -> Manifest:
     """Decode and check a manifest that was found under the name of `version`.
 
     What stands in `known`, an earlier manifest, in the very same words is taken from there: of
     two neighbouring versions most is the same, and writers in a queue decode one per commit.
     """
-    reader_features, writer_features = check_readable(document)
+    reader_features, writer_features = check_readable(document, understood)
     fields = Fields(document, "manifest")
     if fields.int64("version", least=1) != version:
         raise CorruptTable(

@@ -18,14 +18,14 @@ from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.errors import InvalidInput, UnsupportedStore
 from strandline.tableformat.redaction import register_secrets
 from strandline.tableformat.stores.ranges import Span, plan_spans, take_ranges
 from strandline.tableformat.stores.urls import folder_path, parse_url
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -52,6 +52,18 @@ class PendingWrite(Protocol):
         """Return once the object is durable, or raise what went wrong; may be called again."""
 
 
+class AppendFile(Protocol):
+    """A file that grows, shared with other processes."""
+
+    def append(self, data: bytes, sound_bytes: Callable[[bytes], int]) -> None:
+        """Add bytes whole or not at all; `sound_bytes` says how much of what others left is whole.
+
+        They survive this process. `StorageFailed`: nothing was added.
+        """
+
+    def close(self) -> None: ...
+
+
 class Storage(ABC):
     """The objects below one table root.
 
@@ -63,6 +75,9 @@ class Storage(ABC):
     """The table root as it may be shown; never holds credentials."""
 
     is_local: bool = False
+
+    can_append: bool = False
+    """Whether files can grow; where they cannot, logs are kept as numbered objects."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -98,6 +113,13 @@ class Storage(ABC):
         """
 
     @abstractmethod
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the folders directly in a folder, in any order, as they are found.
+
+        What lies in them is not looked at, so this costs the same however much it is.
+        """
+
+    @abstractmethod
     def walk(self, prefix: str) -> Iterator[tuple[str, int]]:
         """Yield (path, size) of every object below a folder, at any depth, in any order.
 
@@ -118,6 +140,14 @@ class Storage(ABC):
         Nothing becomes visible before every write in `after` is durable; if one of them fails,
         its error is raised and nothing was created. `OutcomeUnclear`: it may have been created.
         """
+
+    def open_append(self, path: str) -> AppendFile:
+        """Open a file to add to, made with its folders if it is new; see `can_append`."""
+        raise UnsupportedStore(f"{self.url} cannot add to {path}: its store has whole objects only")
+
+    def read_growing(self, path: str) -> bytes:
+        """Return a file that others may be adding to, without a write that is under way."""
+        return self.read(path)
 
     @abstractmethod
     def delete(self, paths: Sequence[str]) -> None:

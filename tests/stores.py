@@ -63,6 +63,11 @@ class WatchedStorage(Storage):
         )
         return found
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        for name in self.inner.folders(prefix):
+            self.calls.append(("folder", name))
+            yield name
+
     def walk(self, prefix: str) -> Iterator[tuple[str, int]]:
         return self.inner.walk(prefix)
 

@@ -43,7 +43,7 @@ _BODY: Final = struct.Struct("<QqB")
 """Record number, time of arrival in milliseconds, kind; the payload follows."""
 _FRAME_BYTES: Final = _FRAME.size
 
-_NO_ROWS: Final = (
+NO_ROWS: Final = (
     pa.ArrowException,
     StrandlineError,
     EOFError,
@@ -97,8 +97,8 @@ class Record:
                 batch = pa.ipc.read_record_batch(message, schema.arrow)
                 batch.validate(full=True)
                 return pa.Table.from_batches([batch])
-            return to_arrow(_rows_from_json(orjson.loads(self.payload), schema), schema)
-        except _NO_ROWS as error:
+            return to_arrow(rows_from_json(orjson.loads(self.payload), schema), schema)
+        except NO_ROWS as error:
             raise DamagedLog(
                 f"record {self.number} passes its checksum and holds no rows: {error}"
             ) from None
@@ -129,7 +129,8 @@ def arrow_payload(rows: pa.Table) -> bytes:
     return bytes(lz4.frame.compress(batch.serialize()))
 
 
-def _rows_from_json(rows: list[list[Any]], schema: Schema) -> dict[str, list[Any]]:
+def rows_from_json(rows: list[list[Any]], schema: Schema) -> dict[str, list[Any]]:
+    """Columns of plain values from what `json_payload` wrote."""
     columns = list(zip(*rows, strict=True))
     out: dict[str, list[Any]] = {}
     for column, values in zip(schema.columns, columns, strict=True):

@@ -26,6 +26,13 @@ class Disk(Protocol):
     """What `LocalStorage` asks of a disk. Every method raises OSError as the system would."""
 
     def open_new(self, path: str) -> int: ...
+    def open_append(self, path: str) -> int: ...
+    def hold(self, fd: int) -> None: ...
+    def release(self, fd: int) -> None: ...
+    def state(self, fd: int) -> tuple[int, int]: ...
+    def read_at(self, fd: int, start: int, length: int) -> bytes: ...
+    def read_shared(self, path: str) -> bytes: ...
+    def truncate(self, fd: int, size: int) -> None: ...
     def write(self, fd: int, data: memoryview) -> None: ...
     def fsync(self, fd: int) -> None: ...
     def close(self, fd: int) -> None: ...
@@ -52,6 +59,38 @@ class OsDisk:
     def open_new(self, path: str) -> int:
         """Open a file that did not exist."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def open_append(self, path: str) -> int:
+        """Open a file whose end moves with every write, made if it did not exist."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+
+    def hold(self, fd: int) -> None:
+        """Wait for a file's lock, for oneself alone."""
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def release(self, fd: int) -> None:
+        """Give a file's lock back and keep the file open."""
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def state(self, fd: int) -> tuple[int, int]:
+        """Return an open file's length, and how many names it has."""
+        found = os.fstat(fd)
+        return found.st_size, found.st_nlink
+
+    def read_at(self, fd: int, start: int, length: int) -> bytes:
+        """Return a piece of an open file, short where the file ends."""
+        return _pread(fd, start, length)
+
+    def read_shared(self, path: str) -> bytes:
+        """Return the whole file as it is between two writes of those who hold its lock."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open(fd, "rb", buffering=0) as file:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            return file.readall()
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut an open file."""
+        os.ftruncate(fd, size)
 
     def write(self, fd: int, data: memoryview) -> None:
         """Write all bytes."""

@@ -25,18 +25,20 @@ from strandline.tableformat.errors import (
 )
 from strandline.tableformat.storage import (
     MANIFEST_FOLDER,
+    AppendFile,
     Blobs,
     Names,
     PendingWrite,
     Put,
     Storage,
 )
+from strandline.tableformat.stores.append_file import LocalAppendFile
 from strandline.tableformat.stores.background import Background, Pending, run_now
 from strandline.tableformat.stores.disk import Disk, OsDisk
 from strandline.tableformat.stores.urls import check_path, folder_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from strandline.tableformat.storage import Data
     from strandline.tableformat.stores.ranges import Span
@@ -78,6 +80,7 @@ class LocalStorage(Storage):
     """A table root on a disk of this machine, or one mounted like it."""
 
     is_local = True
+    can_append = True
 
     def __init__(
         self, root: str | os.PathLike[str], disk: Disk | None = None, *, background: bool = True
@@ -142,6 +145,11 @@ class LocalStorage(Storage):
         )
         return sorted(names) if limit is None else heapq.nsmallest(limit, names)
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        for name, is_folder in self._scan(folder_path(prefix)):
+            if is_folder:
+                yield name
+
     def walk(self, prefix: str) -> Iterator[tuple[str, int]]:
         folders = [folder_path(prefix)]
         while folders:
@@ -188,6 +196,25 @@ class LocalStorage(Storage):
         if outcome is Put.CREATED or folder in self._unsynced_folders:
             self._sync_names(folder, path)
         return outcome
+
+    def open_append(self, path: str) -> AppendFile:
+        full = self._full(path)
+
+        def reopen() -> int:
+            return self._in_its_folder(full, self._disk.open_append)
+
+        try:
+            return LocalAppendFile(
+                self._disk, reopen, lambda error: _failure(error, "add to", path)
+            )
+        except OSError as error:
+            raise _failure(error, "open", path) from None
+
+    def read_growing(self, path: str) -> bytes:
+        try:
+            return self._disk.read_shared(self._full(path))
+        except OSError as error:
+            raise _failure(error, "read", path) from None
 
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -275,14 +302,17 @@ class LocalStorage(Storage):
         self._disk.fsync_dir(folder)
 
     def _open_new(self, full: str) -> int:
+        return self._in_its_folder(full, self._disk.open_new)
+
+    def _in_its_folder(self, full: str, open_file: Callable[[str], int]) -> int:
         folder = _parent(full)
         for _ in range(8):  # a folder may vanish again while an expired window is being removed
             try:
-                return self._disk.open_new(full)
+                return open_file(full)
             except FileNotFoundError:
                 self._durable_folders.discard(folder)
                 self._make_folders(folder)
-        return self._disk.open_new(full)
+        return open_file(full)
 
     def _make_folders(self, folder: str) -> None:
         missing = [folder]

@@ -102,6 +102,11 @@ class MemoryStorage(Storage):
         rest = (key[len(begin) :] for key in self._shelf.below(begin))
         return [name for name in rest if "/" not in name and name > start_after][:limit]
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        begin = self._folder(prefix)
+        rest = (key[len(begin) :] for key in self._shelf.below(begin))
+        yield from dict.fromkeys(name.partition("/")[0] for name in rest if "/" in name)
+
     def walk(self, prefix: str) -> Iterator[tuple[str, int]]:
         for key in self._shelf.below(self._folder(prefix)):
             data = self._shelf.objects.get(key)

@@ -222,6 +222,23 @@ class RemoteStorage(Storage):
                 break
         return names
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        folder, after = self._folder(prefix), ""
+        while True:
+            # One key names its folder; the next search begins behind all that lies in it.
+            found = self._first_folder(folder, after)
+            if found is None:
+                return
+            yield found
+            after = found + "0"  # the character after "/"
+
+    def _first_folder(self, folder: str, after: str) -> str | None:
+        for key, _ in self._keys(folder, flat=False, after=after, limit=1):
+            name = key[len(folder) :]
+            if "/" in name and name > after:
+                return name.partition("/")[0]
+        return None
+
     def walk(self, prefix: str) -> Iterator[tuple[str, int]]:
         for key, size in self._keys(self._folder(prefix), flat=False, after="", limit=None):
             if not key.endswith("/"):  # a folder marker that some console made

@@ -51,7 +51,18 @@ ERROR = DiskFault(errno.EIO)
 ERROR_AFTER = DiskFault(errno.EIO, done=True)
 FULL = DiskFault(errno.ENOSPC, torn=True)
 _CHANGES = frozenset(
-    {"open_new", "write", "fsync", "fsync_dir", "link", "rename_noreplace", "unlink", "mkdir"}
+    {
+        "open_new",
+        "open_append",
+        "truncate",
+        "write",
+        "fsync",
+        "fsync_dir",
+        "link",
+        "rename_noreplace",
+        "unlink",
+        "mkdir",
+    }
 )
 
 
@@ -177,6 +188,43 @@ class CrashDisk:
         fd = len(self._paths) + 3
         self._open[fd], self._paths[fd] = file, path
         return fd
+
+    def open_append(self, path: str) -> int:
+        def give() -> None:
+            if self._split(path)[1] not in self._split(path)[0].names:
+                self._give(path, _File())
+
+        self._call("open_append", path, give)
+        fd = len(self._paths) + 3
+        self._open[fd], self._paths[fd] = self._file(path), path
+        return fd
+
+    def hold(self, fd: int) -> None:
+        self._call("hold", self._paths[fd])
+
+    def release(self, fd: int) -> None:
+        # The end of a process gives its locks back, too.
+        if not self._crashed:
+            self._call("release", self._paths[fd])
+
+    def state(self, fd: int) -> tuple[int, int]:
+        self._call("state", self._paths[fd])
+        try:
+            links = int(self._file(self._paths[fd]) is self._open[fd])
+        except OSError:
+            links = 0
+        return len(self._open[fd].data), links
+
+    def read_at(self, fd: int, start: int, length: int) -> bytes:
+        self._call("read_at", self._paths[fd])
+        return self._open[fd].data[start : start + length]
+
+    def read_shared(self, path: str) -> bytes:
+        return self.read(path)
+
+    def truncate(self, fd: int, size: int) -> None:
+        file = self._open[fd]
+        self._call("truncate", self._paths[fd], lambda: setattr(file, "data", file.data[:size]))
 
     def write(self, fd: int, data: memoryview) -> None:
         fault = self.faults.get(len(self.trace))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _DELAYED = frozenset({Kind.LAND_LATE, Kind.CRASH_IN_FLIGHT})
-_READS = frozenset({"read", "read_ranges", "size", "list", "walk"})
+_READS = frozenset({"read", "read_ranges", "size", "list", "folders", "walk"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +153,9 @@ class FaultyStorage(Storage):
         return self._operate(
             "list", prefix, lambda: self.inner.list(prefix, start_after=start_after, limit=limit)
         )
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        return iter(self._operate("folders", prefix, lambda: [*self.inner.folders(prefix)]))
 
     def walk(self, prefix: str) -> Iterator[tuple[str, int]]:
         return iter(self._operate("walk", prefix, lambda: [*self.inner.walk(prefix)]))
