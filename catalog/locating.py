@@ -15,7 +15,7 @@ import numpy as np
 from strandline.catalog import documents
 from strandline.catalog.uploads import Upload
 from strandline.tableformat import codec, paths
-from strandline.tableformat.errors import CommitConflict
+from strandline.tableformat.conflicts import ReplacementLost
 from strandline.tableformat.pages import SegmentPage, page_without
 from strandline.tableformat.replacing import PageChange, ReplaceSegments, Unfolded
 from strandline.tableformat.segments import PageRef, WindowEntry, summarize
@@ -50,7 +50,7 @@ def place_replacement(
     """The action for this version, and the pages that it needs. Fails if an input is gone."""
     search = _Search(chain, manifest, replacement.removed)
     if search.missing:
-        raise CommitConflict(
+        raise ReplacementLost(
             f"{len(search.missing)} of the segments that were to be replaced are no longer in the "
             f"table ({min(search.missing)}). Nothing was changed."
         )

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from strandline.tableformat import paths
-from strandline.tableformat.conflicts import MustRewrite
-from strandline.tableformat.errors import CommitConflict, CorruptTable
+from strandline.tableformat.conflicts import MustRewrite, ReplacementLost
+from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.segments import PageRef, SegmentEntry, WindowEntry
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def replace_segments(draft: Manifest, action: ReplaceSegments, committed_at: int
     """The manifest with the new segments in the place of the old ones."""
     for entry in action.added:
         if paths.parse_segment_path(entry.path).base_version < draft.files_floor:
-            raise CommitConflict(
+            raise ReplacementLost(
                 f"{entry.path} was begun before vacuum's newest run, which may have removed it. "
                 "Nothing was changed. Try again."
             )
