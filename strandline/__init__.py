@@ -12,6 +12,7 @@ if _find_spec("strandline.tableformat") is None:
     )
 
 from strandline.api import create_table, open_table
+from strandline.catalogs import Catalog, NamespaceInfo, TableInfo
 from strandline.maintenance.doctor import DoctorReport, doctor
 from strandline.maintenance.verify import VerifyReport
 from strandline.reading import Tail
@@ -32,11 +33,13 @@ from strandline.tableformat.errors import (
     LogFailed,
     LogInUse,
     MissingFile,
+    NamespaceNotFound,
     ReadOnlyTable,
     SeqMismatch,
     StorageFailed,
     StoreBusy,
     StrandlineError,
+    TableDropped,
     TableExists,
     TableNotFound,
     TooManyWindows,
@@ -103,6 +106,7 @@ __all__ = [
     "AsyncReceipt",
     "AsyncWriter",
     "BeyondTail",
+    "Catalog",
     "CloseReport",
     "Commit",
     "CommitConflict",
@@ -122,6 +126,8 @@ __all__ = [
     "LogHandler",
     "LogInUse",
     "MissingFile",
+    "NamespaceInfo",
+    "NamespaceNotFound",
     "PayloadRegistry",
     "PutResult",
     "ReadOnlyTable",
@@ -135,7 +141,9 @@ __all__ = [
     "StreamExpiry",
     "StreamTable",
     "Table",
+    "TableDropped",
     "TableExists",
+    "TableInfo",
     "TableNotFound",
     "Tail",
     "TooManyWindows",

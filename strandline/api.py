@@ -11,7 +11,7 @@ from strandline.catalog.commit import create
 from strandline.catalog.runtime import REAL
 from strandline.table import Table
 from strandline.tableformat.config import make_config
-from strandline.tableformat.errors import InvalidInput, TableExists, TableNotFound
+from strandline.tableformat.errors import InvalidInput, TableDropped, TableExists, TableNotFound
 from strandline.tableformat.manifest import CommitRecord, Manifest
 from strandline.tableformat.schema import schema_from
 from strandline.tableformat.storage import open_storage
@@ -196,6 +196,7 @@ def open_in(
     *,
     runtime: Runtime = REAL,
     cache: Any = None,
+    dropped_ok: bool = False,
 ) -> Table:
     """Open a table in a storage that is open already."""
     if version is not None and as_of is not None:
@@ -205,6 +206,8 @@ def open_in(
     moment = None if as_of is None else milliseconds(as_of)
     chain = Chain(storage, runtime, open_cache(cache, is_local=storage.is_local))
     head = chain.find_head()
+    if head.manifest.dropped_at is not None and not dropped_ok:
+        raise TableDropped(head.manifest.dropped_at)
     if version is not None:
         return Table(chain, head, pinned=chain.at_version(version, head))
     if moment is not None:

@@ -19,10 +19,11 @@ from strandline.tableformat import schema as schemas
 from strandline.tableformat.actions import (
     MAX_FENCE_BYTES,
     EvolveSchema,
+    SetDropped,
     SetFence,
     settle_key,
 )
-from strandline.tableformat.errors import InvalidInput, ReadOnlyTable
+from strandline.tableformat.errors import InvalidInput, ReadOnlyTable, TableDropped
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.append import AppendChange, check_size
 from strandline.writers.ingest import to_arrow
@@ -108,6 +109,9 @@ class Table(ReadsRows, ReplacesRows):
 
     def _latest(self) -> Snapshot:
         self.refresh()
+        dropped_at = self._head.manifest.dropped_at
+        if dropped_at is not None:
+            raise TableDropped(dropped_at)
         return self._snapshot
 
     def _see(self, snapshot: Snapshot) -> None:
@@ -267,6 +271,13 @@ class Table(ReadsRows, ReplacesRows):
         """Let only appends with this token through from now on; None opens the table again."""
         check_text("a fencing token", token, MAX_FENCE_BYTES)
         self._commit_metadata(MetadataChange((SetFence(token),)), "fence")
+
+    def mark_dropped(self, *, dropped: bool = True) -> int | None:
+        """Drop the table or bring it back, as a commit; when it was dropped. For catalogs."""
+        if (self.refresh().manifest.dropped_at is not None) != dropped:
+            change = MetadataChange((SetDropped(dropped),))
+            self._commit_metadata(change, "drop" if dropped else "undrop")
+        return self.manifest.dropped_at
 
     def _commit_metadata(self, change: MetadataChange, operation: str) -> None:
         self._check_writable()

@@ -20,6 +20,7 @@ from strandline.tableformat.errors import (
     Fenced,
     InvalidInput,
     SeqMismatch,
+    TableDropped,
     WriterFenced,
     WriterPositionConflict,
     WriterPositionLost,
@@ -111,6 +112,13 @@ class SetFence:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDropped:
+    """The table is dropped, or brought back; nothing else may happen to a dropped one."""
+
+    dropped: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RollSegments:
     """Inline segments of one window move into a page."""
 
@@ -155,6 +163,7 @@ Action = (
     | ClaimWriter
     | EvolveSchema
     | SetFence
+    | SetDropped
     | PresentFence
     | ReplaceSegments
     | RemoveAll
@@ -205,6 +214,8 @@ def apply(
             known = settle_key(action.key, head.positions, cold_positions)
             if known is not None:
                 return AlreadyCommitted(known)
+    if head.dropped_at is not None and not all(isinstance(a, SetDropped) for a in actions):
+        raise TableDropped(head.dropped_at)
     version = head.version + 1
     committed_at = max(stamp.now_ms, head.commit.committed_at + 1)
     draft = replace(head, version=version, parent_xxh64=head_xxh64, removed_files=())
@@ -233,6 +244,8 @@ def _apply_one(
         return _evolve(draft, action)
     if isinstance(action, SetFence):
         return replace(draft, fence=action.token)
+    if isinstance(action, SetDropped):
+        return replace(draft, dropped_at=committed_at if action.dropped else None)
     if isinstance(action, PresentFence):
         _check_fence(draft, action.token)
         return draft

@@ -122,6 +122,10 @@ class TableExists(StrandlineError):
     """A table is stored at this place already."""
 
 
+class NamespaceNotFound(StrandlineError):
+    """The catalog has no namespace of this name."""
+
+
 class VersionNotFound(StrandlineError):
     """The table exists but does not keep the version that was asked for."""
 
@@ -177,6 +181,20 @@ class UnsupportedFormat(StrandlineError):
 
 class CommitConflict(StrandlineError):
     """The table has changed so that this commit cannot be applied; nothing was changed."""
+
+
+class TableDropped(CommitConflict):
+    """The table was dropped: nobody reads or writes it until it is brought back."""
+
+    def __init__(self, dropped_at: int) -> None:
+        super().__init__(dropped_at)
+        self.dropped_at = dropped_at
+
+    def __str__(self) -> str:
+        return (
+            f"the table was dropped at {self.dropped_at} ms. Nothing was changed; its rows are "
+            "kept until it is purged. Bring it back with undrop_table, or create another one."
+        )
 
 
 class SeqMismatch(CommitConflict):

@@ -182,6 +182,8 @@ class Manifest:
     files_floor: int = 0
     """Data files begun before this version are refused: vacuum may have removed them."""
     fence: str | None = None
+    dropped_at: int | None = None
+    """When the table was dropped; None: it was not."""
     shard_marks: dict[int, int] = field(default_factory=dict)
     """Greatest `_ts` appended to each shard: what a writer that begins measures lateness by."""
     positions: dict[str, Position] = field(default_factory=dict)
@@ -232,6 +234,8 @@ class Manifest:
         }
         if self.deleted_rows:
             document["deleted_rows"] = str(self.deleted_rows)
+        if self.dropped_at is not None:
+            document["dropped_at"] = str(self.dropped_at)
         if self.shard_marks:
             marks = sorted(self.shard_marks.items())
             document["shard_marks"] = {str(shard): str(mark) for shard, mark in marks}
@@ -256,6 +260,7 @@ _FIELDS: Final = frozenset(
         "trim_seq",
         "files_floor",
         "fence",
+        "dropped_at",
         "shard_marks",
         "positions",
         "position_pages",
@@ -358,6 +363,7 @@ def from_json(
         trim_seq=fields.int64("trim_seq"),
         files_floor=fields.int64("files_floor"),
         fence=fence,
+        dropped_at=(None if fields.optional("dropped_at") is None else fields.int64("dropped_at")),
         shard_marks=_shard_marks(fields.optional("shard_marks") or {}),
         positions={k: position_from_json(v) for k, v in fields.object("positions").items()},
         position_pages=tuple(document_ref_from_json(p) for p in fields.list("position_pages")),
