@@ -346,7 +346,8 @@ def _surviving_bytes(file: _File, unsynced: Unsynced, chance: random.Random) -> 
         return file.data
     if unsynced is Unsynced.LOST:
         return file.synced
-    cut = chance.randrange(len(file.data) + 1)
+    # Files only grow, and what was synced stays: the tear is somewhere behind it.
+    cut = chance.randrange(len(file.synced), len(file.data) + 1)
     torn = file.data[:cut]
     # A file may have its full length and yet hold zeros where blocks never arrived.
     return chance.choice((file.synced, file.data, torn, torn + bytes(len(file.data) - cut)))
