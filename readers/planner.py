@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.planning import Candidate
+    from strandline.tableformat.segments import SegmentEntry
 
 
 def plan_scan(
@@ -35,6 +36,33 @@ def plan_scan(
             raise CorruptTable(f"{candidate.entry.path} holds rows beyond the table's tail")
     kept.sort(key=lambda c: (c.entry.min_seq, c.entry.max_seq))
     splits = [Split(candidate.entry, bound=candidate.bound) for candidate in kept]
+    return _finished(service, manifest, splits, report, indexes=indexes)
+
+
+def plan_segments(
+    service: ManifestService,
+    manifest: Manifest,
+    bound: Bound | None,
+    entries: Iterable[SegmentEntry],
+    *,
+    indexes: bool = True,
+) -> Plan:
+    """What to read of segments that an earlier plan of the same version has chosen."""
+    report = PlanReport()
+    kept = planning.keep_among(tuple(entries), bound, manifest.schema, report)
+    splits = [Split(candidate.entry, bound=candidate.bound) for candidate in kept]
+    return _finished(service, manifest, splits, report, indexes=indexes)
+
+
+def _finished(
+    service: ManifestService,
+    manifest: Manifest,
+    splits: list[Split],
+    report: PlanReport,
+    *,
+    indexes: bool,
+) -> Plan:
+    """The plan, once indexes were asked."""
     if indexes and any(_is_indexed(split) for split in splits):
         # Opening indexes needs numpy's sorting and our kinds; most plans of small tables do not.
         from strandline.readers.index_selection import select_zones  # noqa: PLC0415

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strandline.readers.explain import explain_plan
 from strandline.readers.in_order import in_order, needs_numbers
-from strandline.readers.planner import plan_scan
+from strandline.readers.planner import plan_scan, plan_segments
 from strandline.readers.read_ahead import DEFAULT_MEMORY_BYTES, ReadAhead
 from strandline.readers.split_reader import SplitReader
 from strandline.tableformat.binding import bind
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.expressions import Expression
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.schema import Column
+    from strandline.tableformat.segments import SegmentEntry
 
 BATCH_ROWS: Final = 2**16
 """No batch has more rows."""
@@ -78,11 +79,15 @@ class Scan:
         floor_ts: int,
         trim_seq: int,
         unflushed: Sequence[pa.Table] = (),
+        among: Sequence[SegmentEntry] | None = None,
     ) -> None:
-        """Take rows that are not committed yet as `unflushed`, with their hidden columns."""
+        """Take rows that are not committed yet as `unflushed`, with their hidden columns.
+
+        `among`: only these segments of the version, as one of several workers reads them.
+        """
         self._service, self._storage = service, service.storage
         self._manifest, self._request = manifest, request
-        self._unflushed = unflushed
+        self._unflushed, self._among = unflushed, among
         self._floor_ts, self._trim_seq = floor_ts, trim_seq
         self._columns = _chosen(manifest, request.columns)
         self._bound = _bound(manifest, request, floor_ts=floor_ts, trim_seq=trim_seq)
@@ -112,6 +117,18 @@ class Scan:
             floor_ts=self._floor_ts,
             trim_seq=self._trim_seq,
             unflushed=self._unflushed,
+            among=self._among,
+        )
+
+    def of_segments(self, entries: Sequence[SegmentEntry]) -> Scan:
+        """The part of this scan that lies in some segments of its plan."""
+        return Scan(
+            self._service,
+            self._manifest,
+            self._request,
+            floor_ts=self._floor_ts,
+            trim_seq=self._trim_seq,
+            among=entries,
         )
 
     @cached_property
@@ -127,7 +144,12 @@ class Scan:
 
     @cached_property
     def _plan(self) -> Plan:
-        return plan_scan(self._service, self._manifest, self._bound, indexes=self._request.indexes)
+        indexes = self._request.indexes
+        if self._among is not None:
+            return plan_segments(
+                self._service, self._manifest, self._bound, self._among, indexes=indexes
+            )
+        return plan_scan(self._service, self._manifest, self._bound, indexes=indexes)
 
     def plan(self) -> Plan:
         """The segments that will be read, and what each step of planning removed."""

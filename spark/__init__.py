@@ -1,10 +1,39 @@
 """Spark: tables as DataFrames. Importing this does not import PySpark."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from strandline.spark.enable import enable
 from strandline.spark.java import JavaMissing
 from strandline.spark.jvm import JvmUnreachable
 from strandline.spark.read import read
 from strandline.spark.session import session
 from strandline.spark.stream_tables import read_stream_table
+from strandline.spark.write import backfill, save
 
-__all__ = ["JavaMissing", "JvmUnreachable", "enable", "read", "read_stream_table", "session"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "JavaMissing",
+    "JvmUnreachable",
+    "backfill",
+    "enable",
+    "read",
+    "read_stream_table",
+    "register_source",
+    "save",
+    "session",
+]
+
+
+def register_source(
+    spark: SparkSession, *, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Make the data source `strandline` known to a session; see `strandline.spark.source`."""
+    from strandline.spark import source  # noqa: PLC0415 - needs PySpark, which is optional
+
+    source.register_source(spark, storage_options=storage_options)

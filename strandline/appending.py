@@ -1,26 +1,16 @@
-"""What callers of `append` and its kin give, checked, and what they get back."""
+"""What callers of `append` and its kin give, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from strandline.arguments import check_count, check_text
 from strandline.tableformat.actions import MAX_FENCE_BYTES, MAX_WRITER_ID_BYTES, ExternalKey
 from strandline.tableformat.errors import InvalidInput
 from strandline.writers.append import Conditions
-from strandline.writers.results import Commit
-
-if TYPE_CHECKING:
-    from strandline.tableformat.manifest import Position
 
 MAX_PROPERTIES_BYTES: Final = 4_096
-
-
-def earlier(position: Position) -> Commit:
-    """The result that a batch was given before."""
-    last_seq = position.first_seq + position.rows - 1
-    return Commit(position.version, position.first_seq, last_seq, position.rows, duplicate=True)
 
 
 def conditions_from(

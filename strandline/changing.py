@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from strandline.appending import conditions_from, earlier, properties_from
+from strandline.appending import conditions_from, properties_from
 from strandline.arguments import check_text
 from strandline.tableformat.actions import MAX_FENCE_BYTES, settle_key
 from strandline.tableformat.binding import bind
@@ -14,7 +14,7 @@ from strandline.tableformat.filter_parser import filter_from
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.append import AppendChange
 from strandline.writers.overwrite import OverwriteChange
-from strandline.writers.results import Commit
+from strandline.writers.results import Commit, earlier_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +74,7 @@ class ReplacesRows:
         if conditions.key is not None:
             known = settle_key(conditions.key, manifest.positions, {})
             if known is not None:
-                return earlier(known)
+                return earlier_result(known)
         probe_once_per_process(self._chain.storage)
         append = AppendChange(
             self._chain.storage,
@@ -87,7 +87,7 @@ class ReplacesRows:
         )
         done = self._commit(OverwriteChange(append), "overwrite", stored_properties)
         if done.earlier is not None:
-            return earlier(done.earlier)
+            return earlier_result(done.earlier)
         made, dropped = done.snapshot.manifest, append.dropped_late
         stored = rows.num_rows - dropped
         first = made.next_seq - stored

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.appending import conditions_from, earlier, properties_from
+from strandline.appending import conditions_from, properties_from
 from strandline.arguments import check_text
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
@@ -27,7 +27,7 @@ from strandline.tableformat.errors import InvalidInput, ReadOnlyTable, TableDrop
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.append import AppendChange, check_size
 from strandline.writers.ingest import to_arrow
-from strandline.writers.results import Commit
+from strandline.writers.results import Commit, earlier_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -147,7 +147,7 @@ class Table(ReadsRows, ReplacesRows):
         if conditions.key is not None:
             known = settle_key(conditions.key, manifest.positions, {})
             if known is not None:
-                return earlier(known)
+                return earlier_result(known)
         probe_once_per_process(self._chain.storage)
         change = AppendChange(
             self._chain.storage,
@@ -169,7 +169,7 @@ class Table(ReadsRows, ReplacesRows):
             )
         done = self._commit(change, "append", stored_properties)
         if done.earlier is not None:
-            return earlier(done.earlier)
+            return earlier_result(done.earlier)
         made = done.snapshot.manifest
         # The rows are safe. Housekeeping may take its time, and may fail.
         listed = len(made.segments)

@@ -360,7 +360,8 @@ def _placed(entry: SegmentEntry, first_seq: int, committed_at: int) -> SegmentEn
         entry,
         min_seq=entry.min_seq + first_seq,
         max_seq=entry.max_seq + first_seq,
-        seq_base=first_seq if entry.rows_are == OFFSET else 0,
+        # Of a batch that several processes wrote, each part counts from its own beginning.
+        seq_base=first_seq + entry.seq_base if entry.rows_are == OFFSET else 0,
         created_at=committed_at,
     )
     return replace(placed, encoded=placed.to_json())

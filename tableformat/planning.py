@@ -237,11 +237,24 @@ def keep_pages(
 
 def keep_segments(manifest: Manifest, bound: Bound | None, report: PlanReport) -> list[Candidate]:
     """Inline segments that may hold a matching row."""
-    stats = parts_of(manifest).segments
+    return _kept_entries(manifest.segments, parts_of(manifest).segments, bound, report)
+
+
+def keep_among(
+    entries: Sequence[SegmentEntry], bound: Bound | None, schema: Schema, report: PlanReport
+) -> list[Candidate]:
+    """Those of some segments that may hold a matching row."""
+    stats = SummaryStats(entries, schema, [entry.window for entry in entries])
+    return _kept_entries(entries, stats, bound, report)
+
+
+def _kept_entries(
+    entries: Sequence[SegmentEntry], stats: SummaryStats, bound: Bound | None, report: PlanReport
+) -> list[Candidate]:
     rows = _rows(bound, stats)
     report.segments.add(stats.count, len(rows))
-    entries = [manifest.segments[row] for row in rows.tolist()]
-    return _candidates(entries, _left_to_ask(bound, stats, rows))
+    kept = [entries[row] for row in rows.tolist()]
+    return _candidates(kept, _left_to_ask(bound, stats, rows))
 
 
 def keep_in_page(

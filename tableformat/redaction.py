@@ -104,6 +104,11 @@ def redact(text: str, secrets: Iterable[str] | None = None) -> str:
     return _HEADERS.sub(rf"\1{MASK}", text)
 
 
+def is_harmless_option(key: str, value: str) -> bool:
+    """Whether a storage option may be shown: its key says so, and its value hides nothing."""
+    return key.lower() in _HARMLESS_KEYS and "@" not in value
+
+
 def guard_loggers() -> None:
     """Put the filter on every logger that the store libraries have made so far.
 
