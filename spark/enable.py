@@ -12,9 +12,15 @@ import orjson
 
 from strandline.spark.jvm import has_class, load_classes, require_jvm
 from strandline.spark.locations import missing_class, needed_class
-from strandline.spark.request import ReadRequest, from_options
+from strandline.spark.request import (
+    ReadRequest,
+    from_options,
+    is_for_tables,
+    url_from_spark,
+)
 from strandline.spark.sources import SOURCES
-from strandline.tableformat.errors import StrandlineError
+from strandline.spark.streams import STREAMS
+from strandline.tableformat.errors import InvalidInput, StrandlineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,11 +109,26 @@ class _Answers:
             case "save":
                 _save(payload, request["mode"], request["options"])
                 return b"{}"
-        raise StrandlineError(f"Java asked for {request['operation']!r}, which nobody knows")
+        return orjson.dumps(_about_stream(request))
 
     def _open(self, url: str, request: ReadRequest) -> dict[str, Any]:
         check_reach(self._jvm, url)
         return SOURCES.open(url, request)
+
+
+def _about_stream(request: dict[str, Any]) -> Any:
+    match request["operation"]:
+        case "stream":
+            return STREAMS.start(request["options"])
+        case "stream_latest":
+            return STREAMS.latest(request["stream"], request["start"])
+        case "stream_prepare":
+            return STREAMS.prepare(request["stream"])
+        case "stream_batch":
+            return STREAMS.batch(request["stream"], request["start"], request["end"])
+        case "stream_stop":
+            return STREAMS.stop(request["stream"])
+    raise StrandlineError(f"Java asked for {request['operation']!r}, which nobody knows")
 
 
 def _save(frame: Any, mode: str, options: Mapping[str, str]) -> None:
@@ -123,4 +144,14 @@ def _save(frame: Any, mode: str, options: Mapping[str, str]) -> None:
         ) from None
     running: Any = SparkSession._instantiatedSession  # noqa: SLF001 - the context is shared
     session = SparkSession(running.sparkContext, frame.sparkSession())
-    save(DataFrame(frame, session), mode, dict(options))
+    path = next((value for name, value in options.items() if name.lower() == "path"), None)
+    if path is None:
+        raise InvalidInput("say where the table is: save(url), option path, or LOCATION 'url'")
+    url = url_from_spark(path)
+    given = {name: value for name, value in options.items() if is_for_tables(name)}
+    save(
+        DataFrame(frame, session),
+        mode,
+        {**given, "path": url},
+        storage_options=SOURCES.options_for(url),
+    )

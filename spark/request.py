@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = {"startseq": "start_seq", "endseq": "end_seq", "versionasof": "version"}
 _TIMES: Final = {"starttime": "start_ts", "endtime": "end_ts", "timestampasof": "as_of"}
-_OTHERS: Final = frozenset({"path", "columns", "hiddencolumns", "serialization.format"})
-_WRITE: Final = frozenset({"txnappid", "txnversion", "checkpointlocation"})
+_OTHERS: Final = frozenset({"path", "columns", "hiddencolumns"})
+_ELSEWHERE: Final = frozenset(
+    (
+        *("txnappid", "txnversion", "checkpointlocation", "timecolumn", "ttl", "mode", "queryname"),
+        *("startingversion", "startingtimestamp", "maxfilespertrigger", "maxbytespertrigger"),
+        "splitbytes",
+    )
+)
+"""Of writes and streams; they mean nothing to a read and may stand beside one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +61,10 @@ class ReadRequest:
 
 def from_options(options: Mapping[str, str]) -> tuple[str, ReadRequest]:
     """The table's URL and the request that options in Spark's spelling stand for."""
-    given = {name.lower(): value for name, value in options.items()}
-    known = {*_NUMBERS, *_TIMES, *_OTHERS, *_WRITE}
+    given = {name.lower(): value for name, value in options.items() if is_for_tables(name)}
+    if "filter" in given:
+        raise InvalidInput("say .where(…) or WHERE instead of the option filter: it chooses files")
+    known = {*_NUMBERS, *_TIMES, *_OTHERS, *_ELSEWHERE}
     unknown = sorted(set(given) - known)
     if unknown:
         raise InvalidInput(
@@ -76,6 +85,11 @@ def from_options(options: Mapping[str, str]) -> tuple[str, ReadRequest]:
         fields["columns"] = [name.strip() for name in given["columns"].split(",")]
     fields["hidden_columns"] = _flag("hiddenColumns", given.get("hiddencolumns", "false"))
     return url_from_spark(given["path"]), ReadRequest(**fields)
+
+
+def is_for_tables(option: str) -> bool:
+    """Whether an option is meant for us; some are Spark's own."""
+    return not option.startswith(("__", "spark.", "serialization."))
 
 
 def url_from_spark(path: str) -> str:

@@ -115,7 +115,7 @@ class Sources:
         }
         self._keep(moved, head)
         columns = {column.name: column.physical_name for column in before.manifest.schema.columns}
-        return {**_described(head, moved, None), "columns": columns}
+        return {**_described(head, moved, None), "columns": columns, "live": False}
 
     def plan(self, state: State, part: str, filters: Sequence[Any]) -> bytes:
         """The files to read, packed: counts, then sizes, times, bases, windows, and names."""

@@ -10,7 +10,15 @@ import org.apache.spark.sql.sources.CreatableRelationProvider;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.sources.RelationProvider;
 import org.apache.spark.sql.sources.SchemaRelationProvider;
+import org.apache.spark.sql.execution.streaming.Sink;
+import org.apache.spark.sql.execution.streaming.Source;
+import org.apache.spark.sql.sources.StreamSinkProvider;
+import org.apache.spark.sql.sources.StreamSourceProvider;
+import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.Tuple2;
+import scala.collection.immutable.Seq;
 import scala.collection.immutable.Map;
 
 /** `format("strandline")` and `USING strandline`. */
@@ -18,7 +26,9 @@ public final class TableSource
     implements DataSourceRegister,
         RelationProvider,
         SchemaRelationProvider,
-        CreatableRelationProvider {
+        CreatableRelationProvider,
+        StreamSourceProvider,
+        StreamSinkProvider {
   public String shortName() {
     return "strandline";
   }
@@ -36,5 +46,25 @@ public final class TableSource
       SQLContext context, SaveMode mode, Map options, Dataset rows) {
     Tables.save(rows, mode.name().toLowerCase(Locale.ROOT), options);
     return createRelation(context, options);
+  }
+
+  public Tuple2 sourceSchema(SQLContext context, Option schema, String name, Map options) {
+    return new Tuple2(
+        shortName(), Tables.open((SparkSession) context.sparkSession(), options).schema());
+  }
+
+  public Source createSource(
+      SQLContext context, String metadataPath, Option schema, String name, Map options) {
+    return new TableStream((SparkSession) context.sparkSession(), options);
+  }
+
+  public Sink createSink(SQLContext context, Map options, Seq partitions, OutputMode mode) {
+    if (!mode.equals(OutputMode.Append())) {
+      throw new IllegalArgumentException(
+          "strandline: a stream writes to a table in output mode append, not "
+              + mode.toString().toLowerCase(Locale.ROOT)
+              + "; use foreachBatch for others. Nothing was written.");
+    }
+    return new TableSink(options);
   }
 }

@@ -43,7 +43,7 @@ public final class Tables {
     return relation(session, Bridge.ask(request, session), options);
   }
 
-  private static TableRelation relation(SparkSession session, JsonNode info, Map options) {
+  static TableRelation relation(SparkSession session, JsonNode info, Map options) {
     ScanRule.install(session);
     return new TableRelation(info, options, session);
   }
