@@ -58,6 +58,12 @@ from strandline.writers.results import Commit
 
 if _TYPE_CHECKING:
     from strandline.log_handler import LOG_SCHEMA, LogHandler
+    from strandline.maintenance.snapshots import (
+        Replayed,
+        SnapshotInfo,
+        inspect_snapshot,
+        replay,
+    )
     from strandline.readers.follow import Follow
     from strandline.readers.payloads import PayloadRegistry
     from strandline.readers.reading import Reading
@@ -79,6 +85,10 @@ _LATER = {
     "Follow": "strandline.readers.follow",
     "Reading": "strandline.readers.reading",
     "Receipt": "strandline.writers.receipts",
+    "Replayed": "strandline.maintenance.snapshots",
+    "SnapshotInfo": "strandline.maintenance.snapshots",
+    "inspect_snapshot": "strandline.maintenance.snapshots",
+    "replay": "strandline.maintenance.snapshots",
     "Recovered": "strandline.writers.recovery",
     "PutResult": "strandline.streams.table",
     "StreamExpiry": "strandline.streams.table",
@@ -134,7 +144,9 @@ __all__ = [
     "Reading",
     "Receipt",
     "Recovered",
+    "Replayed",
     "SeqMismatch",
+    "SnapshotInfo",
     "StorageFailed",
     "StoreBusy",
     "StrandlineError",
@@ -162,5 +174,7 @@ __all__ = [
     "col",
     "create_table",
     "doctor",
+    "inspect_snapshot",
     "open_table",
+    "replay",
 ]

@@ -13,6 +13,7 @@ from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
 from strandline.changing import ReplacesRows
 from strandline.maintenance.verify import verify
+from strandline.readers.scan import Request
 from strandline.reading import ReadsRows
 from strandline.tableformat import rolling, types
 from strandline.tableformat import schema as schemas
@@ -30,11 +31,13 @@ from strandline.writers.ingest import to_arrow
 from strandline.writers.results import Commit, earlier_result
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Mapping
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.catalog.commit import Change, Committed
     from strandline.catalog.manifest_service import ManifestService
+    from strandline.maintenance.snapshots import SnapshotInfo
     from strandline.maintenance.verify import VerifyReport
     from strandline.tableformat.config import Config
     from strandline.tableformat.manifest import Manifest
@@ -100,6 +103,43 @@ class Table(ReadsRows, ReplacesRows):
     def verify(self, *, deep: bool = False) -> VerifyReport:
         """Check every file of the version against its checksums; `deep` reads all rows too."""
         return verify(self._chain.service, self._latest().manifest, deep=deep)
+
+    def export(
+        self,
+        file_url: str | os.PathLike[str],
+        *,
+        start_seq: int | None = None,
+        end_seq: int | None = None,
+        start_ts: int | None = None,
+        end_ts: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+    ) -> SnapshotInfo:
+        """Write the rows of a range into one portable file; `strandline.replay` reads it.
+
+        Bounds are those of `scan`. `file_url`: anything that fsspec opens, with `storage_options`
+        of its own.
+        """
+        from strandline.maintenance import snapshots  # noqa: PLC0415 - few programs export
+
+        bounds = {
+            "start_seq": start_seq,
+            "end_seq": end_seq,
+            "start_ts": start_ts,
+            "end_ts": end_ts,
+        }
+        manifest = self._latest().manifest
+        columns = [*manifest.schema.arrow.names, "_seq", "_ts"]
+        scan = self._scan(manifest, Request(columns=columns, **bounds))
+        return snapshots.export(
+            scan.to_batches(),
+            manifest,
+            self._chain.runtime,
+            file_url,
+            storage_options,
+            overwrite=overwrite,
+            **bounds,
+        )
 
     def refresh(self) -> Table:
         """Look for a newer version; every scan does this by itself."""

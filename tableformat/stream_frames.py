@@ -25,6 +25,7 @@ MARKER: Final = b"\xf5st1"
 JSON_ROWS: Final = 1
 ARROW_ROWS: Final = 2
 DELETE: Final = 3
+LOG_KINDS: Final = frozenset({JSON_ROWS, ARROW_ROWS, DELETE})
 MAX_BODY_BYTES: Final = 2**31 - 1
 
 _HEAD: Final = struct.Struct("<4sIQ")
@@ -122,12 +123,30 @@ def _damaged(where: str, position: int, reason: str) -> CorruptTable:
     )
 
 
-def _frame(body: memoryview, where: str) -> Frame:
+def frame_bytes(header: bytes) -> int | None:
+    """How long the body behind a frame's header is; None if this is no sound header."""
+    if len(header) < HEADER_BYTES:
+        return None
+    marker, length, _ = _HEAD.unpack_from(header)
+    (check,) = _CHECK.unpack_from(header, _HEAD.size)
+    is_sound = marker == MARKER and _hash(header[: _HEAD.size]) & _LOW32 == check
+    return int(length) if is_sound else None
+
+
+def read_frame(header: bytes, body: bytes, where: str, kinds: frozenset[int]) -> Frame:
+    """One frame of a file that is read piece by piece."""
+    _, length, checksum = _HEAD.unpack_from(header)
+    if len(body) != length or _hash(body) != checksum:
+        raise CorruptTable(f"{where}: {'it is cut off' if len(body) < length else 'damaged bytes'}")
+    return _frame(memoryview(body), where, kinds)
+
+
+def _frame(body: memoryview, where: str, kinds: frozenset[int] = LOG_KINDS) -> Frame:
     if len(body) < _BODY.size:
         raise CorruptTable(f"{where}: a frame of {len(body)} bytes is too short")
     kind, schema_id, rows = _BODY.unpack_from(body)
     start = _BODY.size + 8 * rows
-    if kind not in (JSON_ROWS, ARROW_ROWS, DELETE) or start > len(body):
+    if kind not in kinds or start > len(body):
         raise CorruptTable(f"{where}: a frame of kind {kind} and {rows} rows is none we know")
     return Frame(kind, schema_id, np.frombuffer(body, "<i8", rows, _BODY.size), body[start:])
 

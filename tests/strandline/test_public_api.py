@@ -40,14 +40,19 @@ PUBLIC = [
     "NamespaceInfo",
     "NamespaceNotFound",
     "PayloadRegistry",
+    "PutResult",
     "ReadOnlyTable",
     "Reading",
     "Receipt",
     "Recovered",
+    "Replayed",
     "SeqMismatch",
+    "SnapshotInfo",
     "StorageFailed",
     "StoreBusy",
     "StrandlineError",
+    "StreamExpiry",
+    "StreamTable",
     "Table",
     "TableDropped",
     "TableExists",
@@ -70,14 +75,23 @@ PUBLIC = [
     "col",
     "create_table",
     "doctor",
+    "inspect_snapshot",
     "open_table",
+    "replay",
 ]
 
 
 def test_the_public_names_are_these() -> None:
     """A name that appears or disappears is a decision, not an accident."""
     assert strandline.__all__ == PUBLIC
-    assert strandline.spark.__all__ == ["JavaMissing", "read", "session"]
+    assert strandline.spark.__all__ == [
+        "JavaMissing",
+        "JvmUnreachable",
+        "enable",
+        "read",
+        "read_stream_table",
+        "session",
+    ]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
