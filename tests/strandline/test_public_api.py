@@ -87,9 +87,12 @@ def test_the_public_names_are_these() -> None:
     assert strandline.spark.__all__ == [
         "JavaMissing",
         "JvmUnreachable",
+        "backfill",
         "enable",
         "read",
         "read_stream_table",
+        "register_source",
+        "save",
         "session",
     ]
 
