@@ -200,7 +200,8 @@ class Chain:
         except ObjectMissing:
             found = None
         # A name below the marker may be a stalled writer's, created after the version was removed.
-        if found is None or version < self.largest_gc_marker():
+        is_tagged = version in head.manifest.lifecycle.tagged
+        if found is None or (version < self.largest_gc_marker() and not is_tagged):
             raise VersionNotFound(
                 f"{self.storage.url} no longer keeps version {version}; its head is "
                 f"{head.manifest.version}"

@@ -14,6 +14,7 @@ from strandline.catalog.commit import MetadataChange, commit
 from strandline.tableformat import codec, pages, paths, rolling
 from strandline.tableformat.actions import FoldPositions, FoldWindows, MergePages, RollSegments
 from strandline.tableformat.errors import StrandlineError
+from strandline.tableformat.lifecycle import is_expired
 from strandline.tableformat.manifest import DocumentRef
 from strandline.tableformat.segments import PageRef, summarize
 
@@ -110,7 +111,7 @@ def _fold_windows(chain: Chain, manifest: Manifest) -> MetadataChange | None:
     folded, merged = due
     entries = list(folded)
     for page in documents.window_pages(chain.service, merged):
-        entries.extend(page)
+        entries.extend(e for e in page if not is_expired(e.window, manifest.floor_ts))
     data = documents.encode_windows(entries)
     path = paths.document_page_path(manifest.version, chain.runtime.random_hex(8))
     parts = [page for entry in entries for page in entry.pages]

@@ -8,6 +8,7 @@ from strandline.catalog import documents
 from strandline.readers.splits import Plan, Split
 from strandline.tableformat import planning
 from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.lifecycle import is_expired
 from strandline.tableformat.planning import PlanReport
 from strandline.tableformat.shard_pruning import shards_left
 
@@ -88,7 +89,8 @@ def _candidates(
     if window_refs:
         windows = list(manifest.windows)
         for folded in documents.window_pages(service, window_refs):
-            windows.extend(folded)
+            # Folded windows stay listed when they expire: their files may be gone.
+            windows.extend(w for w in folded if not is_expired(w.window, manifest.floor_ts))
         listed = planning.ListedPages(windows, schema)
     chosen = planning.keep_pages(listed, bound, report)
     kept = planning.keep_segments(manifest, bound, report)

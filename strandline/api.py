@@ -11,7 +11,13 @@ from strandline.catalog.commit import create
 from strandline.catalog.runtime import REAL
 from strandline.table import Table
 from strandline.tableformat.config import make_config
-from strandline.tableformat.errors import InvalidInput, TableDropped, TableExists, TableNotFound
+from strandline.tableformat.errors import (
+    InvalidInput,
+    TableDropped,
+    TableExists,
+    TableNotFound,
+    VersionNotFound,
+)
 from strandline.tableformat.manifest import CommitRecord, Manifest
 from strandline.tableformat.schema import schema_from
 from strandline.tableformat.storage import open_storage
@@ -150,7 +156,7 @@ def create_in(
 @overload
 def open_table(
     url: str | os.PathLike[str],
-    version: int | None = None,
+    version: int | str | None = None,
     as_of: datetime | str | int | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
@@ -165,7 +171,7 @@ def open_table(
 ) -> StreamTable: ...
 def open_table(
     url: str | os.PathLike[str],
-    version: int | None = None,
+    version: int | str | None = None,
     as_of: datetime | str | int | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
@@ -174,6 +180,7 @@ def open_table(
 ) -> Table | StreamTable:
     """Open a table: live, or pinned to a `version`, or to the one that was newest `as_of` a time.
 
+    `version`: a number, or the name of a tag.
     `as_of`: a datetime, ISO text, or milliseconds since 1970; without a zone it is UTC.
     `cache`: keep copies of metadata on this machine's disk, for later processes too: True (the
     user's cache folder), a folder, a dict of `dir` and `bytes`, or False. By default the
@@ -191,7 +198,7 @@ def open_table(
 
 def open_in(
     storage: Storage,
-    version: int | None = None,
+    version: int | str | None = None,
     as_of: datetime | str | int | None = None,
     *,
     runtime: Runtime = REAL,
@@ -201,15 +208,16 @@ def open_in(
     """Open a table in a storage that is open already."""
     if version is not None and as_of is not None:
         raise InvalidInput("give version or as_of, not both")
-    if version is not None and type(version) is not int:
-        raise InvalidInput(f"version must be an integer, not {version!r}")
+    if version is not None and type(version) not in (int, str):
+        raise InvalidInput(f"version must be an integer or the name of a tag, not {version!r}")
     moment = None if as_of is None else milliseconds(as_of)
     chain = Chain(storage, runtime, open_cache(cache, is_local=storage.is_local))
     head = chain.find_head()
     if head.manifest.dropped_at is not None and not dropped_ok:
         raise TableDropped(head.manifest.dropped_at)
     if version is not None:
-        return Table(chain, head, pinned=chain.at_version(version, head))
+        number = _tagged(head.manifest, version) if isinstance(version, str) else version
+        return Table(chain, head, pinned=chain.at_version(number, head))
     if moment is not None:
         return Table(chain, head, pinned=chain.as_of(moment, head))
     return Table(chain, head)
@@ -220,6 +228,14 @@ def _is_stream(kind: str | None) -> bool:
     if kind not in (None, "stream"):
         raise InvalidInput(f"kind is 'stream' or left out, not {kind!r}")
     return kind == "stream"
+
+
+def _tagged(head: Manifest, name: str) -> int:
+    tag = head.lifecycle.tags.get(name)
+    if tag is None:
+        known = ", ".join(sorted(head.lifecycle.tags)[:10]) or "none"
+        raise VersionNotFound(f"the table has no tag {name!r}; its tags are: {known}")
+    return tag.version
 
 
 def milliseconds(given: object) -> int:

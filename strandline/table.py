@@ -12,6 +12,7 @@ from strandline.arguments import check_text
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
 from strandline.changing import ReplacesRows
+from strandline.lifecycle import EndsThings
 from strandline.maintenance.verify import verify
 from strandline.readers.scan import Request
 from strandline.reading import ReadsRows
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from strandline.writers.writer import Writer
 
 
-class Table(ReadsRows, ReplacesRows):
+class Table(ReadsRows, ReplacesRows, EndsThings):
     """A table at a URL. Live unless opened at a version; safe to share between threads."""
 
     def __init__(self, chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> None:

@@ -35,6 +35,13 @@ from strandline.tableformat.manifest import (
     Position,
 )
 from strandline.tableformat.replacing import PresentFence, RemoveAll, ReplaceSegments
+from strandline.tableformat.retention import (
+    GiveUpVersions,
+    RaiseFilesFloor,
+    Retention,
+    apply_retention,
+    check_page,
+)
 from strandline.tableformat.segments import OFFSET, PageRef, SegmentEntry, WindowEntry
 from strandline.tableformat.values import INT64_MAX
 
@@ -171,6 +178,7 @@ Action = (
     | MergePages
     | FoldWindows
     | FoldPositions
+    | Retention
 )
 
 
@@ -214,7 +222,7 @@ def apply(
             known = settle_key(action.key, head.positions, cold_positions)
             if known is not None:
                 return AlreadyCommitted(known)
-    if head.dropped_at is not None and not all(isinstance(a, SetDropped) for a in actions):
+    if head.dropped_at is not None and not all(map(may_follow_drop, actions)):
         raise TableDropped(head.dropped_at)
     version = head.version + 1
     committed_at = max(stamp.now_ms, head.commit.committed_at + 1)
@@ -231,6 +239,11 @@ def apply(
         properties=stamp.properties,
     )
     return replace(draft, commit=record, history=(record, *head.history[: HISTORY_LENGTH - 1]))
+
+
+def may_follow_drop(action: Action) -> bool:
+    """Whether a dropped table takes this change: coming back, or being removed."""
+    return isinstance(action, SetDropped | GiveUpVersions | RaiseFilesFloor)
 
 
 def _apply_one(
@@ -250,13 +263,19 @@ def _apply_one(
         _check_fence(draft, action.token)
         return draft
     if isinstance(action, ReplaceSegments | RemoveAll):
+        for page in replacing.new_pages(action):
+            check_page(draft, page.path)
         return replacing.apply_replacing(draft, action, committed_at)
+    if isinstance(action, Retention):
+        return apply_retention(draft, action, committed_at)
     return _move(draft, action)
 
 
 def _move(
     draft: Manifest, action: RollSegments | MergePages | FoldWindows | FoldPositions
 ) -> Manifest:
+    if action.page is not None:
+        check_page(draft, action.page.path)
     if isinstance(action, RollSegments):
         return moves.roll(draft, action)
     if isinstance(action, MergePages):

@@ -29,6 +29,7 @@ MIN_ROW_GROUP, MAX_ROW_GROUP = 1_024, 16_777_216
 DEFAULT_ROW_GROUP: Final = 65_536
 DEFAULT_WRITER_RETENTION_MS: Final = 30 * 24 * 3_600_000
 DEFAULT_ZONE: Final = 2_048
+DEFAULT_HISTORY_MS: Final = 7 * 24 * 3_600_000
 MAX_SHARDS: Final = 1_024
 ON_LATE: Final = ("drop", "error")
 
@@ -72,6 +73,10 @@ class Config:
     """Who plans the indexes of columns that `indexes` does not name; `none`: they have none."""
     indexes: KindsByColumn = field(default_factory=dict)
     """Column id → the kinds of index it has, whatever the policy would plan."""
+    history_ms: int | None = DEFAULT_HISTORY_MS
+    """How long maintenance keeps versions that are no longer the newest; None: for ever."""
+    delete_on_empty_ms: int = 0
+    """After how long without rows maintenance drops the table; 0: never."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -96,6 +101,8 @@ class Config:
             "zone_pages": self.zone_pages,
             "index_policy": self.index_policy,
             "indexes": kinds_to_json(self.indexes),
+            "history_ms": None if self.history_ms is None else str(self.history_ms),
+            "delete_on_empty_ms": str(self.delete_on_empty_ms),
         }
         return {
             **self.extra,
@@ -124,6 +131,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "zone_pages": False,
     "index_policy": policy.POLICIES[0],
     "indexes": {},
+    "history_ms": str(DEFAULT_HISTORY_MS),
+    "delete_on_empty_ms": "0",
 }
 _FIELDS: Final = frozenset(f.name for f in fields(Config)) - {"extra"}
 
@@ -180,6 +189,8 @@ def _layout_from_json(given: Fields, schema: Schema) -> dict[str, Any]:
         "zone_pages": given.flag("zone_pages"),
         "index_policy": given.choice("index_policy", policy.POLICIES),
         "indexes": kinds_from_json(given.object("indexes"), "config.indexes"),
+        "history_ms": None if given.optional("history_ms") is None else given.int64("history_ms"),
+        "delete_on_empty_ms": given.int64("delete_on_empty_ms"),
     }
 
 

@@ -97,6 +97,21 @@ class LateRows(InvalidInput):
         )
 
 
+class ImplausibleExpiry(InvalidInput):
+    """A run of expire would hide more of the table than it may."""
+
+    def __init__(self, share: float, allowed: float, skew_ms: int) -> None:
+        super().__init__(share, allowed, skew_ms)
+        self.share, self.allowed, self.skew_ms = share, allowed, skew_ms
+
+    def __str__(self) -> str:
+        return (
+            f"expire would hide {self.share:.1%} of the rows, and {self.allowed:.1%} is allowed; "
+            f"the store's clock and this machine's differ by {self.skew_ms / 1000:.0f} s. Nothing "
+            "was changed. Check both clocks, or pass now= or force=True."
+        )
+
+
 class BeyondTail(InvalidInput):
     """A read was to begin behind the last row."""
 

@@ -12,6 +12,12 @@ from strandline.tableformat import config as configs
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.errors import CorruptTable, UnsupportedFormat
 from strandline.tableformat.fields import Fields
+from strandline.tableformat.lifecycle import (
+    LIFECYCLE_FIELDS,
+    Lifecycle,
+    check_lifecycle,
+    lifecycle_from_json,
+)
 from strandline.tableformat.values import INT64_MAX
 
 FORMAT_NAME: Final = "strandline"
@@ -200,6 +206,7 @@ class Manifest:
     """Rows that got numbers and were taken out again by deletes, overwrites and the like."""
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
     extra: dict[str, Any] = field(default_factory=dict)
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What planning has worked out of this version and would work out again for the next scan."""
@@ -239,6 +246,7 @@ class Manifest:
         if self.shard_marks:
             marks = sorted(self.shard_marks.items())
             document["shard_marks"] = {str(shard): str(mark) for shard, mark in marks}
+        document |= self.lifecycle.to_json()
         return codec.to_text(document, f"manifest {self.version}")
 
 
@@ -270,6 +278,7 @@ _FIELDS: Final = frozenset(
         "segments",
         "removed_files",
         "deleted_rows",
+        *LIFECYCLE_FIELDS,
     ]
 )
 
@@ -380,6 +389,7 @@ def from_json(
         ),
         reader_features=reader_features,
         writer_features=writer_features,
+        lifecycle=lifecycle_from_json(fields),
         extra={key: document[key] for key in document if key not in _FIELDS},
     )
     _check_consistent(manifest)
@@ -454,3 +464,4 @@ def _check_consistent(manifest: Manifest) -> None:
     if manifest.files_floor > manifest.version:
         # No file could be new enough, and a writer would try again and again.
         raise CorruptTable(f"manifest {manifest.version}: the files floor is beyond the version")
+    check_lifecycle(manifest)

@@ -127,6 +127,14 @@ def remove_all(draft: Manifest) -> Manifest:
     )
 
 
+def new_pages(action: ReplaceSegments | RemoveAll) -> list[PageRef]:
+    """Pages that were written for the action."""
+    if isinstance(action, RemoveAll):
+        return []
+    written = [*(page.after for page in action.pages), *(one.after for one in action.unfolded)]
+    return [page for page in written if page is not None]
+
+
 def row_total(manifest: Manifest) -> int:
     """Rows in all segments of a version, visible or not."""
     return (

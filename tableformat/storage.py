@@ -106,6 +106,18 @@ class Storage(ABC):
         """Return the object's length in bytes."""
 
     @abstractmethod
+    def modified_ms(self, path: str) -> int:
+        """Return when the object was written, by the store's own clock."""
+
+    def abort_uploads(self, older_than_ms: int) -> int:
+        """End uploads in parts that began before a time of the store's clock; gives their number.
+
+        Stores without such uploads have none.
+        """
+        del older_than_ms
+        return 0
+
+    @abstractmethod
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Names:
         """Return the sorted names of the objects directly in a folder ("" or "a/b/").
 

@@ -57,6 +57,10 @@ class WatchedStorage(Storage):
         size: int = self._call("size", path, lambda: self.inner.size(path))
         return size
 
+    def modified_ms(self, path: str) -> int:
+        written: int = self._call("modified_ms", path, lambda: self.inner.modified_ms(path))
+        return written
+
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Names:
         found: Names = self._call(
             "list", prefix, lambda: self.inner.list(prefix, start_after=start_after, limit=limit)

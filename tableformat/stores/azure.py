@@ -26,6 +26,7 @@ from strandline.tableformat.stores.remote import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from strandline.tableformat.stores.urls import Place
 
@@ -73,6 +74,11 @@ class AzureStorage(RemoteStorage):
     async def _head(self, call: Call, key: str) -> int:
         found = await self._blob(call, key).get_blob_properties(**_once(call))
         return int(found.size)
+
+    async def _modified(self, call: Call, key: str) -> datetime:
+        found = await self._blob(call, key).get_blob_properties(**_once(call))
+        written: datetime = found.last_modified
+        return written
 
     async def _list_page(
         self,

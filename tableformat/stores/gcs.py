@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,10 @@ class GcsStorage(RemoteStorage):
 
     async def _head(self, call: Call, key: str) -> int:
         return int(json.loads(await self._send(call, "GET", _OBJECT, key, fields="size"))["size"])
+
+    async def _modified(self, call: Call, key: str) -> datetime:
+        found = json.loads(await self._send(call, "GET", _OBJECT, key, fields="updated"))
+        return datetime.fromisoformat(found["updated"])
 
     async def _list_page(
         self,

@@ -136,6 +136,12 @@ class LocalStorage(Storage):
         except OSError as error:
             raise _failure(error, "read", path) from None
 
+    def modified_ms(self, path: str) -> int:
+        try:
+            return self._disk.modified_ms(self._full(path))
+        except OSError as error:
+            raise _failure(error, "read", path) from None
+
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Names:
         entries = self._scan(folder_path(prefix))
         names = (

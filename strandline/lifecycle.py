@@ -1,0 +1,197 @@
+"""The half of a table that ends things: rows, versions, files, the table itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from strandline.arguments import check_count, check_text
+from strandline.catalog.commit import MetadataChange
+from strandline.tableformat.config import ON_LATE
+from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.lifecycle import MAX_TAG_BYTES
+from strandline.tableformat.retention import (
+    DropTag,
+    Rollback,
+    SetConfig,
+    SetTag,
+    TrimTo,
+)
+from strandline.tableformat.windows import parse_duration, window_ms_for_ttl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from strandline.catalog.chain import Chain, Snapshot
+    from strandline.maintenance.expire import ExpireReport
+    from strandline.tableformat.manifest import Manifest
+
+Duration = Any
+"""Text such as "24h", or a timedelta; 0 for none."""
+
+
+class EndsThings:
+    """Retention, tags, rollback, and removing what is no longer needed."""
+
+    _chain: Chain
+    _head: Snapshot
+    _see: Callable[[Snapshot], None]
+    _check_writable: Callable[[], None]
+    _commit_metadata: Callable[[MetadataChange, str], None]
+    refresh: Callable[[], Any]
+
+    # --- rows ---
+
+    def expire(
+        self,
+        now: datetime | int | None = None,
+        *,
+        dry_run: bool = False,
+        grace: str | timedelta | int = "24h",
+        force: bool = False,
+        max_share: float = 1.0,
+    ) -> ExpireReport:
+        """Hide rows older than the TTL at once; remove whole windows once `grace` is over.
+
+        One small commit, whatever the number of files; then, for windows hidden for at least
+        `grace`, the deletion of their folders. `now`: a datetime or milliseconds since 1970, by
+        default the store's clock. A run that would hide more than `max_share` of the rows, or more
+        than half of them while the store's clock and this machine's differ by more than an hour,
+        is refused unless `force`.
+        """
+        from strandline.maintenance import expire as work  # noqa: PLC0415 - see `writing`
+
+        self._check_writable()
+        if not 0 <= max_share <= 1:
+            raise InvalidInput(f"max_share is a share from 0 to 1, not {max_share!r}")
+        options = work.ExpireOptions(
+            now_ms=_moment(now),
+            dry_run=dry_run,
+            grace_ms=duration_ms(grace, "grace"),
+            force=force,
+            max_share=max_share,
+        )
+        report, snapshot = work.expire(self._chain, self._head, options)
+        self._see(snapshot)
+        return report
+
+    def trim(self, seq: int) -> int:
+        """Hide all rows below a sequence number for ever, at older versions too.
+
+        Gives the trim point afterwards, which never falls.
+        """
+        if check_count("seq", seq) is None:
+            raise InvalidInput("trim needs a sequence number")
+        self._commit_metadata(MetadataChange((TrimTo(seq),)), "trim")
+        return self._head.manifest.trim_seq
+
+    def set(self, **settings: Any) -> None:
+        """Change settings: ttl, writer_retention, on_late, history, delete_on_empty_secs.
+
+        `ttl`: `"7d"`, or None for ever; existing windows keep their folders and their length.
+        `history`: how long versions are kept by `maintain`; None for ever.
+        `delete_on_empty_secs`: the table is dropped by `maintain` once it has been without rows
+        for so long; 0 is off.
+        """
+        unknown = sorted(set(settings) - set(_SETTERS))
+        if unknown or not settings:
+            raise InvalidInput(
+                f"set changes {', '.join(sorted(_SETTERS))}, not {', '.join(unknown) or 'nothing'}"
+            )
+        changes: dict[str, Any] = {}
+        for name, value in settings.items():
+            changes |= _SETTERS[name](value)
+        self._commit_metadata(MetadataChange((SetConfig(changes),)), "set")
+
+    # --- versions ---
+
+    def tag(self, name: str, version: int | None = None) -> int:
+        """Name a version, by default the newest, and keep it; gives its number.
+
+        `open_table(url, version=name)` reads it. Rows that expire are hidden there all the same.
+        """
+        if check_text("a tag", name, MAX_TAG_BYTES) is None:
+            raise InvalidInput("a tag needs a name")
+        check_count("version", version)
+        self._commit_metadata(MetadataChange((SetTag(name, version),)), "tag")
+        return self._head.manifest.lifecycle.tags[name].version
+
+    def untag(self, name: str) -> None:
+        """Remove a tag; its version is then kept no longer than its neighbours."""
+        self._commit_metadata(MetadataChange((DropTag(name),)), "untag")
+
+    def tags(self) -> dict[str, int]:
+        """The tags and their versions."""
+        self.refresh()
+        return {n: tag.version for n, tag in self._head.manifest.lifecycle.tags.items()}
+
+    def rollback(self, version: int | str) -> int:
+        """Bring back the rows of an earlier version as a new one; gives its number.
+
+        Only rows come back: columns, settings, writers' positions, the floor and the trim point
+        stay as they are. Sequence numbers that were given since are never given again.
+        """
+        self._check_writable()
+        self.refresh()
+        head = self._head
+        if isinstance(version, str):
+            tag = head.manifest.lifecycle.tags.get(version)
+            if tag is None:
+                raise InvalidInput(f"there is no tag {version!r}")
+            version = tag.version
+        if type(version) is not int:
+            raise InvalidInput(f"version must be an integer or a tag, not {version!r}")
+        self._commit_metadata(
+            MetadataChange((_rollback_to(self._chain.at_version(version, head).manifest),)),
+            "rollback",
+        )
+        return self._head.manifest.version
+
+
+def _rollback_to(target: Manifest) -> Rollback:
+    rows = target.next_seq - target.deleted_rows
+    return Rollback(target.version, rows, target.segments, target.windows, target.window_pages)
+
+
+def duration_ms(given: Duration, what: str) -> int:
+    """A length of time that may be none."""
+    return 0 if given == 0 and given is not False else parse_duration(given, what)
+
+
+def _moment(given: object) -> int | None:
+    if isinstance(given, datetime):
+        zoned = given if given.tzinfo else given.replace(tzinfo=UTC)
+        return int(zoned.timestamp() * 1000)
+    return check_count("now", given)
+
+
+def _set_ttl(given: object) -> dict[str, Any]:
+    ttl_ms = None if given is None else parse_duration(given, "ttl")
+    return {"ttl_ms": ttl_ms, "window_ms": window_ms_for_ttl(ttl_ms)}
+
+
+def _set_on_late(given: object) -> dict[str, Any]:
+    if given not in ON_LATE:
+        raise InvalidInput(f"on_late must be one of {', '.join(ON_LATE)}, not {given!r}")
+    return {"on_late": given}
+
+
+def _set_delete_on_empty(given: object) -> dict[str, Any]:
+    seconds = check_count("delete_on_empty_secs", given)
+    if seconds is None:
+        raise InvalidInput("delete_on_empty_secs is a number of seconds; 0 is off")
+    return {"delete_on_empty_ms": seconds * 1000}
+
+
+_SETTERS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
+    "ttl": _set_ttl,
+    "writer_retention": lambda given: {
+        "writer_retention_ms": parse_duration(given, "writer_retention")
+    },
+    "on_late": _set_on_late,
+    "history": lambda given: {
+        "history_ms": None if given is None else parse_duration(given, "history")
+    },
+    "delete_on_empty_secs": _set_delete_on_empty,
+}
