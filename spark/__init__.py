@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from strandline.spark.attach import attach, detach, refresh, sql
 from strandline.spark.enable import enable
 from strandline.spark.java import JavaMissing
 from strandline.spark.jvm import JvmUnreachable
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
 __all__ = [
     "JavaMissing",
     "JvmUnreachable",
+    "attach",
     "backfill",
+    "detach",
     "enable",
     "read",
     "read_stream_table",
+    "refresh",
     "register_source",
     "save",
     "session",
+    "sql",
 ]
 
 
