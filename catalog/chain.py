@@ -200,8 +200,9 @@ class Chain:
         except ObjectMissing:
             found = None
         # A name below the marker may be a stalled writer's, created after the version was removed.
-        is_tagged = version in head.manifest.lifecycle.tagged
-        if found is None or (version < self.largest_gc_marker() and not is_tagged):
+        kept = head.manifest.lifecycle
+        is_gone = version < self.largest_gc_marker() and version not in kept.tagged
+        if found is None or is_gone or not kept.keeps(version):
             raise VersionNotFound(
                 f"{self.storage.url} no longer keeps version {version}; its head is "
                 f"{head.manifest.version}"

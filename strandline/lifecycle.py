@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.maintenance.expire import ExpireReport
+    from strandline.maintenance.maintain import MaintainReport
+    from strandline.maintenance.purge import PurgeReport
+    from strandline.maintenance.vacuum import VacuumReport, VersionsReport
     from strandline.tableformat.manifest import Manifest
 
 Duration = Any
@@ -147,6 +150,70 @@ class EndsThings:
             "rollback",
         )
         return self._head.manifest.version
+
+    # --- removing ---
+
+    def expire_versions(
+        self,
+        older_than: str | timedelta | int = "7d",
+        *,
+        retain_last: int = 1,
+        dry_run: bool = False,
+    ) -> VersionsReport:
+        """Give up versions that have not been the newest for `older_than`, except tagged ones.
+
+        The newest `retain_last` stay in any case, and so does every version of the last hour.
+        """
+        from strandline.maintenance import vacuum as work  # noqa: PLC0415
+
+        self._check_writable()
+        if type(retain_last) is not int or retain_last < 1:
+            raise InvalidInput(f"retain_last must be an integer of 1 or more, not {retain_last!r}")
+        report, snapshot = work.expire_versions(
+            self._chain,
+            self._head,
+            older_than_ms=duration_ms(older_than, "older_than"),
+            retain_last=retain_last,
+            dry_run=dry_run,
+        )
+        self._see(snapshot)
+        return report
+
+    def vacuum(self, *, dry_run: bool = True, grace: str | timedelta | int = "24h") -> VacuumReport:
+        """Remove objects that no kept version needs and that are older than `grace`.
+
+        By default it only says what it would remove.
+        """
+        from strandline.maintenance import vacuum as work  # noqa: PLC0415
+
+        self._check_writable()
+        grace_ms = duration_ms(grace, "grace")
+        report, snapshot = work.vacuum(self._chain, self._head, grace_ms=grace_ms, dry_run=dry_run)
+        self._see(snapshot)
+        return report
+
+    def purge(self, *, dry_run: bool = True, grace: str | timedelta | int = "24h") -> PurgeReport:
+        """Remove the bytes of everything that was deleted, trimmed or expired before `grace`.
+
+        History goes with it: only versions of the grace and tagged ones stay. The report says
+        from when on a further run leaves nothing of what is hidden now.
+        """
+        from strandline.maintenance import purge as work  # noqa: PLC0415
+
+        self._check_writable()
+        grace_ms = duration_ms(grace, "grace")
+        report, snapshot = work.purge(self._chain, self._head, grace_ms=grace_ms, dry_run=dry_run)
+        self._see(snapshot)
+        return report
+
+    def maintain(self, *, dry_run: bool = False) -> MaintainReport:
+        """Do what the table's settings ask for: expire, give up versions, vacuum."""
+        from strandline.maintenance import maintain as work  # noqa: PLC0415
+
+        self._check_writable()
+        report, snapshot = work.maintain(self._chain, self._head, dry_run=dry_run)
+        self._see(snapshot)
+        return report
 
 
 def _rollback_to(target: Manifest) -> Rollback:

@@ -156,13 +156,7 @@ ELSEWHERE = {
 }
 """Requirements whose tests belong to another package and speak of it in their own words."""
 
-NOT_YET = {
-    "GC-1": "nothing removes versions yet; readers' half is GC-3",
-    "GC-2": "nothing removes versions yet; readers' half is HEAD-2",
-    "TAG-2": "nothing removes versions yet",
-    "TAG-3": "nothing removes versions yet",
-    "TAG-4": "nothing removes versions yet",
-}
+NOT_YET: dict[str, str] = {}
 """Duties of commands that do not exist. SPEC.md says so in its status; the list may only shrink."""
 
 

@@ -1,0 +1,91 @@
+"""The maintenance of one table, by its own settings. Two runs at once only do less each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from strandline.catalog.commit import MetadataChange, commit
+from strandline.maintenance.expire import ExpireOptions, expire
+from strandline.maintenance.vacuum import expire_versions, vacuum
+from strandline.tableformat.errors import CommitConflict
+from strandline.tableformat.expiry import GRACE_MS
+from strandline.tableformat.retention import DropIfEmpty, seems_empty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from strandline.catalog.chain import Chain, Snapshot
+
+
+_HOUSEKEEPING: Final = frozenset({"expire", "expire_versions", "vacuum", "tidy", "compact"})
+"""Commits that do not show that somebody uses a table."""
+
+
+class StepReport(Protocol):
+    """What a step says of itself."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainReport:
+    """What was done, step by step."""
+
+    steps: dict[str, StepReport]
+    dropped: bool
+    """The table was empty for longer than its settings allow, and has ended."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        done = {name: step.to_json() for name, step in self.steps.items()}
+        return {**done, "dropped": self.dropped}
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {step}" for name, step in self.steps.items()]
+        return "\n".join([*lines, "the table was empty and is dropped"] if self.dropped else lines)
+
+
+def maintain(
+    chain: Chain,
+    head: Snapshot,
+    *,
+    dry_run: bool,
+    grace_ms: int = GRACE_MS,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[MaintainReport, Snapshot]:
+    """Expire rows, drop the table if it is to end when empty, give up versions, vacuum."""
+    steps: dict[str, StepReport] = {}
+    progress("expire")
+    options = ExpireOptions(dry_run=dry_run, grace_ms=grace_ms)
+    steps["expire"], head = expire(chain, head, options)
+    history_ms = head.manifest.config.history_ms
+    dropped = False
+    if not dry_run:
+        dropped, head = drop_if_empty(chain, head)
+    if history_ms is not None:
+        progress("expire_versions")
+        steps["expire_versions"], head = expire_versions(
+            chain, head, older_than_ms=history_ms, retain_last=1, dry_run=dry_run
+        )
+    progress("vacuum")
+    steps["vacuum"], head = vacuum(chain, head, grace_ms=grace_ms, dry_run=dry_run)
+    return MaintainReport(steps=steps, dropped=dropped), head
+
+
+def drop_if_empty(chain: Chain, head: Snapshot) -> tuple[bool, Snapshot]:
+    """Drop a table that has been without visible rows for as long as its settings say."""
+    head = chain.refresh(head)
+    manifest = head.manifest
+    min_age = manifest.config.delete_on_empty_ms
+    now = chain.storage.clock_ms()
+    if not min_age or manifest.dropped_at is not None or not seems_empty(manifest):
+        return False, head
+    used = [r.committed_at for r in manifest.history if r.operation not in _HOUSEKEEPING]
+    if max(used, default=manifest.history[-1].committed_at) > now - min_age:
+        return False, head
+    try:
+        head = commit(chain, head, MetadataChange((DropIfEmpty(),)), operation="drop").snapshot
+    except CommitConflict:
+        return False, chain.refresh(head)
+    return True, head

@@ -1,0 +1,71 @@
+"""Purge: when the bytes of rows that nobody may see any more are really gone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
+from strandline.maintenance.expire import ExpireOptions, expire
+from strandline.maintenance.vacuum import expire_versions, vacuum
+from strandline.tableformat import paths
+
+if TYPE_CHECKING:
+    from strandline.catalog.chain import Chain, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeReport:
+    """What one run removed, and what is promised of the next."""
+
+    dry_run: bool
+    version: int
+    """Everything that this version hides or no longer lists is what the promise speaks of."""
+    removed: int
+    bytes_removed: int
+    tagged: tuple[int, ...]
+    """Versions that tags keep: what only they list is not removed."""
+    complete_after_ms: int
+    """By the store's clock."""
+
+    @property
+    def promise(self) -> str:
+        """When all is gone."""
+        moment = datetime.fromtimestamp(self.complete_after_ms / 1000, UTC)
+        but = f", except what the tagged versions {self.tagged} list" if self.tagged else ""
+        return (
+            f"what was deleted, trimmed or expired by version {self.version} is gone from the "
+            f"store after a purge that runs after {moment.isoformat(timespec='seconds')}{but}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {**asdict(self), "promise": self.promise}
+
+    def __str__(self) -> str:
+        would = "would remove" if self.dry_run else "removed"
+        return f"{would} {self.removed} objects, {self.bytes_removed} bytes\n{self.promise}"
+
+
+def purge(
+    chain: Chain, head: Snapshot, *, grace_ms: int, dry_run: bool
+) -> tuple[PurgeReport, Snapshot]:
+    """Expire, give up all history older than the grace, and remove what that leaves over."""
+    head = chain.refresh(head)
+    written = chain.storage.modified_ms(paths.manifest_path(head.manifest.version))
+    version = head.manifest.version
+    expired, head = expire(chain, head, ExpireOptions(dry_run=dry_run, grace_ms=grace_ms))
+    versions, head = expire_versions(
+        chain, head, older_than_ms=grace_ms, retain_last=1, dry_run=dry_run
+    )
+    swept, head = vacuum(chain, head, grace_ms=grace_ms, dry_run=dry_run)
+    report = PurgeReport(
+        dry_run=dry_run,
+        version=version,
+        removed=expired.files_removed + versions.manifests_removed + len(swept.removed),
+        bytes_removed=expired.bytes_removed + swept.bytes_removed,
+        tagged=versions.tagged,
+        complete_after_ms=written + max(grace_ms, MANIFEST_MIN_AGE_MS),
+    )
+    return report, head

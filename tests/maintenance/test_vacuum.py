@@ -1,0 +1,325 @@
+"""Vacuum, versions, purge: nothing that anybody may need is removed, and the rest is."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from strandline.catalog import tidy
+from strandline.catalog.commit import commit
+from strandline.maintenance import vacuum as work
+from strandline.maintenance.reachability import KINDS, REFERENCED, name_of
+from strandline.tableformat import paths, rolling
+from strandline.tableformat.errors import (
+    CommitConflict,
+    CorruptTable,
+    InvalidInput,
+    TableDropped,
+    VersionNotFound,
+)
+from strandline.tableformat.stores.memory import MemoryStorage
+from strandline.tableformat.windows import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.maintenance.aging import NOW, Aging, hourly, numbers, row
+
+SMALL = {"ROLL_AT": 3, "ROLL_STEP": 1, "ROLL_ALL_AT": 4, "LEAST_PAGE": 2, "TIER_FACTOR": 2}
+ORPHAN = f"w{NOW - NOW % (30 * DAY_MS)}-{30 * DAY_MS}/shard-0/batch-1-{'a' * 16}"
+
+
+def orphaned(world: Aging) -> list[str]:
+    """Objects that crashed writers left behind."""
+    left = [f"{ORPHAN}.parquet", f"{ORPHAN}.icx", f"_strandline/pages/1-{'b' * 16}.parquet"]
+    left += [f"_strandline/pages/1-{'c' * 16}.json.lz4", "_strandline/manifests/.tmp-1"]
+    for path in left:
+        world.store.write_new(path, b"left behind").wait()
+    return sorted(left)
+
+
+def test_orphans_go_and_live_files_stay() -> None:
+    """[C8] Dry run by default; removed are the files of no version, once they are old."""
+    world = Aging()
+    with mock.patch.multiple(rolling, **SMALL):
+        table = hourly(world, 12)
+    left = orphaned(world)
+    assert table.vacuum(dry_run=False).removed == ()
+
+    world.wait(2 * DAY_MS)
+    for n in range(3):
+        table.append([row(NOW, 100 + n)])
+    world.wait(2 * DAY_MS)
+    before = world.files()
+    plan = table.vacuum()
+    assert sorted(set(plan.removed) & set(left)) == left
+    assert world.files() == before
+
+    done = table.vacuum(dry_run=False)
+
+    assert sorted(done.removed) == sorted(plan.removed)
+    assert not set(world.files()) & set(left)
+    assert sorted(numbers(table)) == [*range(12), 100, 101, 102]
+    assert table.verify(deep=True).ok
+    assert [numbers(world.open(v)) for v in range(2, 6)]
+
+
+def test_what_is_not_ours_is_left_alone() -> None:
+    """[C8] [VAC-3] A kind that nobody registered is never removed."""
+    world = Aging()
+    table = hourly(world, 2)
+    foreign = ["README.txt", "w0-60000/shard-0/user.log", "_strandline/users/x", "_strandline/new"]
+    for path in foreign:
+        world.store.write_new(path, b"x").wait()
+    world.wait(9 * DAY_MS)
+
+    assert table.vacuum(dry_run=False).unknown == len(foreign)
+    assert set(foreign) <= set(world.files())
+
+
+def test_every_kind_of_object_is_registered() -> None:
+    """[C8] Everything that a table writes has a kind; a new one fails here until it is known."""
+    world = Aging(ttl="1d")
+    fold = {"FOLD_WINDOWS_ABOVE": 2, "KEEP_WINDOWS": 1, "FOLD_POSITIONS_ABOVE": 2}
+    with mock.patch.multiple(rolling, **SMALL, **fold, KEEP_POSITIONS=1):
+        table = world.create()
+        for n in range(24):
+            table.append([row(NOW - n % 6 * HOUR_MS, n)], writer_id=f"w{n}", batch=1)
+        rows = [row(NOW - n // 900, n) for n in range(70_000)]
+        table.append(rows)
+    world.wait(DAY_MS)
+    table.expire_versions(older_than="1h")
+
+    found = {path: name_of(path) for path in world.files()}
+
+    assert [path for path, name in found.items() if name is None] == []
+    kinds = {name.kind for name in found.values() if name is not None}
+    assert kinds >= {"manifest", "gc_marker", "segment", "index", "segment_page", "document_page"}
+    assert set(KINDS) >= REFERENCED
+
+
+def test_a_writer_that_stalled_over_a_vacuum_writes_its_files_again() -> None:
+    """[C8] [COM-9] The files floor refuses what vacuum may have removed; no row is lost."""
+    world = Aging()
+    table = hourly(world, 2)
+    stalled = world.open()
+    right = MemoryStorage.put_if_absent
+    turns = []
+
+    def meanwhile(self: MemoryStorage, path: str, data: bytes, **more: object) -> object:
+        if not turns and path.startswith(paths.MANIFESTS):
+            turns.append(path)
+            with mock.patch.object(MemoryStorage, "put_if_absent", right):
+                world.wait(3 * DAY_MS)
+                table.append([row(NOW, 50)])
+                world.wait(3 * DAY_MS)
+                assert len(table.vacuum(dry_run=False).removed) == 1
+        return right(self, path, data, **more)  # type: ignore[arg-type]
+
+    with mock.patch.object(MemoryStorage, "put_if_absent", meanwhile):
+        stalled.append([row(NOW, 60)])
+
+    assert sorted(numbers(table)) == [0, 1, 50, 60]
+    assert table.verify(deep=True).ok
+
+
+def test_the_store_is_listed_before_the_newest_version_is_read() -> None:
+    """[C8] [VAC-1] A file that is committed between the two is in the version and stays."""
+    world = Aging()
+    table = hourly(world, 2)
+    other = world.open()
+    right = MemoryStorage.walk
+
+    def walk(self: MemoryStorage, prefix: str) -> object:
+        found = list(right(self, prefix))
+        other.append([row(NOW, 70)])
+        return iter(found)
+
+    with mock.patch.object(MemoryStorage, "walk", walk):
+        table.vacuum(dry_run=False, grace=0)
+
+    assert sorted(numbers(table)) == [0, 1, 70]
+    assert table.verify(deep=True).ok
+
+
+def test_vacuum_fails_closed_on_a_version_it_cannot_read() -> None:
+    """[C8] [VAC-2] What a damaged or missing version needs is not known, so nothing is removed."""
+    for damage in (True, False):
+        world = Aging()
+        table = hourly(world, 3)
+        orphaned(world)
+        world.wait(9 * DAY_MS)
+        path = paths.manifest_path(2)
+        world.store.delete([path])
+        if damage:
+            world.store.write_new(path, b"garbage").wait()
+        files = set(world.files())
+
+        with pytest.raises(CorruptTable):
+            table.vacuum(dry_run=False)
+
+        assert files <= set(world.files())
+
+
+def test_versions_go_by_the_time_since_they_were_replaced() -> None:
+    """[GC-1] [GC-2] [TAG-2] [TAG-3] [TAG-4] Tags stay, a marker comes first, the newest stays."""
+    world = Aging()
+    table = hourly(world, 3)
+    table.tag("keep", 2)
+    world.wait(9 * DAY_MS)
+    table.append([row(NOW, 3)])
+
+    assert table.expire_versions("1d", dry_run=True).oldest_version == 5
+    report = table.expire_versions("1d")
+
+    # Version 5 was the newest until a moment ago, however old it is.
+    assert (report.oldest_version, report.tagged) == (5, (2,))
+    left = {paths.manifest_version(p.rpartition("/")[2]) for p in world.files(paths.MANIFESTS)}
+    assert left == {2, 5, 6, 7}
+    assert world.files(paths.GC_MARKERS) == [paths.gc_marker_path(5)]
+    assert numbers(world.open("keep")) == [0]
+    assert numbers(world.open(5)) == [0, 1, 2]
+    for version in (1, 3):
+        with pytest.raises(VersionNotFound):
+            world.open(version)
+    with pytest.raises(VersionNotFound):
+        table.tag("late", 3)
+    with pytest.raises(VersionNotFound):
+        table.rollback(3)
+    table.vacuum(dry_run=False, grace=0)
+    assert numbers(world.open("keep")) == [0]
+    assert [r.version for r in table.history()] == [8, 7, 6, 5]
+
+
+def test_the_last_versions_can_be_kept_whatever_their_age() -> None:
+    """[C6] `retain_last` is a floor."""
+    world = Aging()
+    table = hourly(world, 9)
+    world.wait(90 * DAY_MS)
+
+    assert table.expire_versions("1d", retain_last=4).oldest_version == 7
+    with pytest.raises(InvalidInput, match="1 or more"):
+        table.expire_versions(retain_last=0)
+
+
+def test_retention_of_nothing_leaves_the_table_readable() -> None:
+    """[GC-2] No version younger than an hour is removed, whatever is asked for."""
+    world = Aging(ttl="1d")
+    table = hourly(world, 3)
+    for _ in range(3):
+        table.expire(grace=0)
+        table.expire_versions(0)
+        table.vacuum(dry_run=False, grace=0)
+    assert max(world.files(paths.MANIFESTS)) == paths.manifest_path(1)
+    world.wait(2 * HOUR_MS)
+    table.expire_versions(0)
+    table.vacuum(dry_run=False, grace=0)
+
+    assert sorted(numbers(world.open())) == [0, 1, 2]
+    assert table.append([row(NOW, 3)]).first_seq == 3
+    assert table.verify(deep=True).ok
+
+
+def test_a_run_that_ended_between_commit_and_removal_is_finished_by_the_next() -> None:
+    """[TAG-4] What was given up is in the manifest, so nothing has to be remembered."""
+    world = Aging()
+    table = hourly(world, 3)
+    world.wait(DAY_MS)
+    with mock.patch.object(work, "remove_versions", return_value=[]):
+        table.expire_versions("1h")
+    with pytest.raises(VersionNotFound):
+        world.open(2)
+
+    table.vacuum(dry_run=False)
+
+    assert paths.manifest_path(2) not in world.files()
+
+
+def test_purge_keeps_its_promise() -> None:
+    """[C8] [O4] Trimmed, expired and replaced bytes are gone when the report says so."""
+    world = Aging(ttl="6h")
+    table = hourly(world, 10)
+    table.trim(2)
+    table.expire()
+    first = table.purge(dry_run=False)
+    assert "is gone from the store after a purge that runs after" in first.promise
+
+    world.wait(first.complete_after_ms - world.store_ms() + MINUTE_MS)
+    table.append([row(world.script.now, 90)])
+    table.purge(dry_run=False)
+
+    segments = [path for path in world.files() if path.endswith(".parquet")]
+    assert len(segments) == 1
+    assert numbers(table) == [90]
+    assert table.verify(deep=True).ok
+
+
+def test_purge_names_the_tags_that_hold_bytes_back() -> None:
+    """[C9] A promise with an exception says so."""
+    world = Aging()
+    table = hourly(world, 3)
+    table.tag("old", 2)
+    table.trim(1)
+    world.wait(9 * DAY_MS)
+
+    report = table.purge(dry_run=False)
+
+    assert report.tagged == (2,)
+    assert "except" in report.promise
+
+
+def test_maintenance_follows_the_settings_and_may_run_twice() -> None:
+    """[X1] [C8] Two runs, one inside the other: nothing fails, nothing is lost."""
+    world = Aging(ttl="6h")
+    table = hourly(world, 10)
+    other = world.open()
+    right, turns = MemoryStorage.delete, []
+
+    def delete(self: MemoryStorage, given: list[str]) -> None:
+        if not turns:
+            turns.append(given)
+            other.maintain()
+        right(self, given)
+
+    table.expire()
+    world.wait(8 * DAY_MS)
+    table.append([row(world.script.now, 99)])
+    with mock.patch.object(MemoryStorage, "delete", delete):
+        report = table.maintain()
+
+    assert turns
+    assert set(report.steps) == {"expire", "expire_versions", "vacuum"}
+    assert numbers(world.open()) == [99]
+    assert world.open().verify(deep=True).ok
+
+
+def test_an_empty_table_ends_only_when_it_was_empty_for_long() -> None:
+    """[O7] 0 is off; the age counts from its last use, not from its last maintenance."""
+    world = Aging(ttl="6h")
+    table = hourly(world, 1)
+    world.wait(2 * DAY_MS)
+    assert not table.maintain().dropped
+
+    table.set(delete_on_empty_secs=3600)
+    assert not table.maintain().dropped
+    world.wait(2 * HOUR_MS)
+    table.append([row(world.script.now, 1)])
+    world.wait(HOUR_MS + MINUTE_MS)
+    assert not table.maintain().dropped
+    world.wait(8 * HOUR_MS)
+    assert table.maintain().dropped
+    with pytest.raises(TableDropped):
+        world.open()
+
+
+def test_a_page_that_vacuum_may_have_removed_is_refused() -> None:
+    """[VAC-4] Housekeeping that stalled over a vacuum commits nothing."""
+    world = Aging()
+    table = hourly(world, 3)
+    with mock.patch.multiple(rolling, **SMALL):
+        stalled = tidy._roll(table._chain, table.manifest)  # noqa: SLF001
+    assert stalled is not None
+    world.wait(3 * DAY_MS)
+    table.append([row(NOW, 9)])
+    world.wait(3 * DAY_MS)
+    table.vacuum(dry_run=False)
+
+    with pytest.raises(CommitConflict, match="vacuum may have removed"):
+        commit(table._chain, table._head, stalled, operation="tidy")  # noqa: SLF001
