@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline import cli_commands, cli_input
+from strandline import cli_changes, cli_commands, cli_input
 from strandline.tableformat.errors import StrandlineError
 from strandline.tableformat.redaction import redact
 
@@ -61,6 +61,15 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     _add_create(_verb(verbs, "create", "create a table", cli_commands.create))
     _add_append(_verb(verbs, "append", "append rows in one commit", cli_commands.append))
+    cli_changes.add_overwrite(
+        _verb(verbs, "overwrite", "replace all rows in one commit", cli_changes.overwrite)
+    )
+    cli_changes.add_delete(
+        _verb(verbs, "delete", "delete the rows that match a filter", cli_changes.delete)
+    )
+    cli_changes.add_compact(
+        _verb(verbs, "compact", "put small segments together", cli_changes.compact)
+    )
     _add_recover(
         _verb(verbs, "recover", "commit what a writer left in its log", cli_commands.recover)
     )

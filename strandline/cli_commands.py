@@ -29,7 +29,8 @@ def _options(given: Namespace) -> dict[str, Any] | None:
     return cli_input.storage_options(given.storage_option, given.storage_options_file)
 
 
-def _open(given: Namespace) -> Table:
+def open_given(given: Namespace) -> Table:
+    """The table that the arguments name."""
     return strandline.open_table(
         given.url,
         getattr(given, "version", None),
@@ -89,7 +90,7 @@ def create(given: Namespace) -> int:
 
 def append(given: Namespace) -> int:
     """Append the rows of a file."""
-    table = _open(given)
+    table = open_given(given)
     commit = table.append(
         cli_input.rows(given.file, given.format, table.manifest.schema),
         given.writer_id,
@@ -124,7 +125,7 @@ def append(given: Namespace) -> int:
 
 def recover(given: Namespace) -> int:
     """Commit what a writer left in its log."""
-    found = _open(given).recover(
+    found = open_given(given).recover(
         given.writer_id,
         None if given.wal is None else {"dir": given.wal, "storage_options": _options(given)},
         committed_up_to=given.committed_up_to,
@@ -147,7 +148,7 @@ def recover(given: Namespace) -> int:
 def evolve(given: Namespace) -> int:
     """Change the columns."""
     wider = {field.name: field.type for field in cli_input.columns(given.widen)}
-    table = _open(given)
+    table = open_given(given)
     table.evolve(
         add=cli_input.columns(given.add) or None,
         rename=cli_input.pairs(given.rename, "--rename"),
@@ -168,7 +169,7 @@ def scan(given: Namespace) -> int:
     if given.json and given.format not in (None, "json", "jsonl"):
         raise InvalidInput("--json and --format ask for different things")
     kind = given.format or ("json" if given.json else "table")
-    found = _open(given).scan(
+    found = open_given(given).scan(
         cli_input.names(given.columns) or None,
         given.filter,
         start_seq=given.start_seq,
@@ -193,7 +194,7 @@ def scan(given: Namespace) -> int:
 
 def tail(given: Namespace) -> int:
     """Show where the next row goes."""
-    end = _open(given).tail()
+    end = open_given(given).tail()
     facts = {"next_seq": end.next_seq, "last_ts": end.last_ts, "version": end.version}
     if not given.json:
         facts["last_ts"] = _time(end.last_ts) if end.next_seq else None  # type: ignore[assignment]
@@ -205,7 +206,7 @@ def history(given: Namespace) -> int:
     """List commits, newest first."""
     names = ("version", "committed_at", "operation", "rows", "first_seq", "commit_id", "properties")
     rows = []
-    for record in _open(given).history(given.limit):
+    for record in open_given(given).history(given.limit):
         row = {name: getattr(record, name) for name in names}
         row["committed_at"] = _time(record.committed_at)
         row["properties"] = dict(record.properties) or None
@@ -216,7 +217,7 @@ def history(given: Namespace) -> int:
 
 def files(given: Namespace) -> int:
     """List the data files."""
-    found = _open(given).files()
+    found = open_given(given).files()
     rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
     shown = [list(row) for row in rows]
     if not given.json:
@@ -230,7 +231,7 @@ def files(given: Namespace) -> int:
 
 def schema(given: Namespace) -> int:
     """List the columns."""
-    _print_schema(_open(given), as_json=given.json)
+    _print_schema(open_given(given), as_json=given.json)
     return 0
 
 
@@ -246,7 +247,7 @@ def _print_schema(table: Table, *, as_json: bool) -> None:
 
 def describe(given: Namespace) -> int:
     """Sum up a table."""
-    table = _open(given)
+    table = open_given(given)
     found, manifest = table.files(), table.manifest
     sizes, counts = (found.column(name).to_pylist() for name in ("size_bytes", "row_count"))
     config, by_id = manifest.config, manifest.schema.by_id
@@ -291,7 +292,7 @@ def doctor(given: Namespace) -> int:
 
 def verify(given: Namespace) -> int:
     """Check every file of a version against what the table says of it."""
-    report = _open(given).verify(deep=given.deep)
+    report = open_given(given).verify(deep=given.deep)
     if given.json:
         cli_output.print_facts(report.to_json(), as_json=True)
     else:

@@ -5,8 +5,9 @@ Used by the flusher of an open writer and by recovery, which replays what a cras
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.schema import Schema
     from strandline.writers.memtable import Memtable
 
+log: Final = logging.getLogger(__name__)
 Array = np.ndarray[Any, Any]
 
 
@@ -145,9 +147,17 @@ def check_fits_a_commit(rows: pa.Table, schema: Schema, config: Config, ts_ms: A
 class Committer:
     """Commits runs under one writer id and incarnation, each behind the one before."""
 
-    def __init__(self, place: Place, writer_id: str, incarnation: str, fence: str | None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        writer_id: str,
+        incarnation: str,
+        fence: str | None,
+        compact_at: int | None = None,
+    ) -> None:
+        """`compact_at`: segments in the manifest from which on they are compacted; None: never."""
         self.place, self.writer_id, self.incarnation = place, writer_id, incarnation
-        self._fence = fence
+        self._fence, self._compact_at = fence, compact_at
         self._marks: Marks | None = None
         self._marks_before: dict[int, Marks | None] = {}
         """By first record: a run that is prepared again is not late against itself."""
@@ -198,6 +208,17 @@ class Committer:
         if done.earlier is not None:
             return Placement(done.earlier.version, done.earlier.first_seq, edges)
         listed = len(made.segments)
-        if rolling.should_roll(listed - change.files, listed):
+        if self._compact_at is not None and listed >= self._compact_at:
+            self._compact(self._compact_at)
+        elif rolling.should_roll(listed - change.files, listed):
             self.place.see(tidy(self.place.chain, done.snapshot))
         return Placement(made.version, made.next_seq - int(edges[-1]), edges)
+
+    def _compact(self, least: int) -> None:
+        """Put the newest segments together. The rows are safe: nothing here may fail the flush."""
+        from strandline.writers.compacting import compact_newest  # noqa: PLC0415 - when asked for
+
+        try:
+            compact_newest(self.place, least)
+        except Exception as error:  # noqa: BLE001 - see above
+            log.warning("the newest segments stay as they are: %s", error)

@@ -98,6 +98,18 @@ def compact(place: Place, options: CompactOptions | None = None) -> CompactRepor
     return _Compaction(place, options or CompactOptions()).run()
 
 
+def compact_newest(place: Place, least: int) -> CompactReport | None:
+    """Compact what the manifest itself lists, if one run of it has so many segments."""
+    policy = Policy(min_segments=least)
+    manifest = place.head.manifest
+    if not plan_runs(
+        manifest.segments, policy, floor_ts=manifest.floor_ts, trim_seq=manifest.trim_seq
+    ):
+        place.see(tidy(place.chain, place.head))
+        return None
+    return compact(place, CompactOptions(policy=policy, inline_only=True))
+
+
 class _Compaction:
     def __init__(self, place: Place, options: CompactOptions) -> None:
         self._place, self._options = place, options

@@ -19,6 +19,9 @@ ACKS: Final = ("wal", "committed", "buffered")
 DEFAULT_MEMORY_BYTES: Final = 256 * 2**20
 
 
+AUTO_COMPACT_AT: Final = 64
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterOptions:
     """When rows are acknowledged, when they are committed, and how much memory they may take."""
@@ -41,6 +44,8 @@ class WriterOptions:
     close_timeout_s: float | None = 30.0
     fence: str | None = field(default=None, repr=False)
     log: LogOptions = field(default_factory=LogOptions)
+    auto_compact: bool | int = False
+    """From how many segments in the manifest on the writer compacts them; True: 64."""
     metrics: MetricsHook | None = field(default=None, repr=False)
     """Called after each flush with a name, a number and attributes; see docs/writer.md."""
 
@@ -59,12 +64,21 @@ class WriterOptions:
             _check_positive(name, getattr(self, name))
         if self.metrics is not None and not callable(self.metrics):
             raise InvalidInput("metrics is a function that takes a name, a number and a dict")
+        if type(self.auto_compact) is not bool:
+            _check_positive("auto_compact", self.auto_compact)
         if self.flush_records is not None:
             _check_positive("flush_records", self.flush_records)
         for name in ("timeout_s", "close_timeout_s"):
             value = getattr(self, name)
             if value is not None and (type(value) not in (int, float) or not value >= 0):
                 raise InvalidInput(f"{name} must be seconds, 0 or more, or None, not {value!r}")
+
+    @property
+    def compact_at(self) -> int | None:
+        """Segments from which on the writer compacts; None: never."""
+        if self.auto_compact is True:
+            return AUTO_COMPACT_AT
+        return max(2, self.auto_compact) if self.auto_compact else None
 
     @property
     def most_records(self) -> int | None:

@@ -61,7 +61,9 @@ class Writer:
         self.recovered, log = self._open_log()
         self._log = log
         try:
-            committer = Committer(place, writer_id, runtime.random_hex(16), options.fence)
+            committer = Committer(
+                place, writer_id, runtime.random_hex(16), options.fence, options.compact_at
+            )
             committer.claim()
             header = LogHeader(
                 table_uuid=place.head.manifest.table_uuid,

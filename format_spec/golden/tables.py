@@ -341,6 +341,30 @@ def replaced(world: World) -> None:
     table.append([{"ts": at(5), "n": 6}])
 
 
+@golden(
+    "Compaction and deletes: stored `_seq`, stored and derived `_ts`, dense runs, in pages and in "
+    "the manifest.",
+    also=(17, 20),
+)
+def compacted(world: World) -> None:
+    schema = {"ts": "timestamptz", "k": "string", "n": "int32"}
+    table = world.create(schema, time_column="ts", ttl="1d")
+    with small_limits():
+        for n in range(6):
+            times = [at(n % 3 / 2), at(5), None if n % 2 else at(5.5)]
+            table.append(
+                [
+                    {"ts": time, "k": "abc"[(i + n) % 3], "n": 10 * n + i}
+                    for i, time in enumerate(times)
+                ]
+            )
+        table.compact()
+        table.delete(filter="k = 'b' AND n < 30")
+        table.append([{"ts": at(5), "k": "d", "n": 100}])
+        table.compact(["k"])
+    table.append([{"ts": at(6), "k": "e", "n": 101}])
+
+
 @golden("A fence: it changes nothing for readers.")
 def fence(world: World) -> None:
     table = world.create({"n": "int32"})

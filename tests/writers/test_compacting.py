@@ -481,3 +481,43 @@ def test_any_sequence_of_changes_gives_the_rows_of_a_list(
         assert list(found) == model
     assert table.tail().next_seq == given_numbers
     assert table.verify(deep=True).problems == ()
+
+
+# --- writers that compact behind themselves ----------------------------------------------------
+
+
+@pytest.mark.parametrize("auto_compact", [False, 4])
+def test_a_writer_compacts_behind_itself_if_asked_to(auto_compact: Any) -> None:
+    """[M7] [T1] Off by default; with it, small flushes do not pile up, and no row is lost."""
+    table = make_table()
+    with table.writer("w", wal=False, ack="committed", auto_compact=auto_compact) as writer:
+        for number in range(12):
+            writer.append(events(number, 1)).wait()
+
+    assert rows_of(table).column("n").to_pylist() == list(range(12))
+    files = table.files().num_rows
+    assert files == 12 if not auto_compact else files < 6
+    assert table.verify(deep=True).ok
+
+
+def test_a_compaction_that_fails_does_not_fail_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[E4] The rows are committed; the segments stay as they are."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise CorruptTable("planted")
+
+    monkeypatch.setattr(compacting, "rewrite", broken)
+    table = make_table()
+    with table.writer("w", wal=False, ack="committed", auto_compact=2) as writer:
+        for number in range(4):
+            writer.append(events(number, 1)).wait()
+
+    assert rows_of(table).column("n").to_pylist() == list(range(4))
+    assert table.files().num_rows == 4
+
+
+@pytest.mark.parametrize("bad", [-1, 0.5, "yes"])
+def test_auto_compact_is_a_switch_or_a_number(bad: Any) -> None:
+    """[E1] The error names the option."""
+    with pytest.raises(InvalidInput, match="auto_compact"):
+        make_table().writer("w", wal=False, ack="committed", auto_compact=bad)
