@@ -9,7 +9,6 @@ from strandline.catalog.commit import MetadataChange, commit
 from strandline.maintenance.expire import ExpireOptions, expire
 from strandline.maintenance.vacuum import expire_versions, vacuum
 from strandline.tableformat.errors import CommitConflict
-from strandline.tableformat.expiry import GRACE_MS
 from strandline.tableformat.retention import DropIfEmpty, seems_empty
 
 if TYPE_CHECKING:
@@ -50,9 +49,10 @@ def maintain(
     chain: Chain,
     head: Snapshot,
     *,
+    compact: Callable[[], StepReport],
     dry_run: bool,
-    grace_ms: int = GRACE_MS,
-    progress: Callable[[str], None] = lambda _: None,
+    grace_ms: int,
+    progress: Callable[[str], None],
 ) -> tuple[MaintainReport, Snapshot]:
     """Expire rows, drop the table if it is to end when empty, give up versions, vacuum."""
     steps: dict[str, StepReport] = {}
@@ -63,6 +63,10 @@ def maintain(
     dropped = False
     if not dry_run:
         dropped, head = drop_if_empty(chain, head)
+    if not dropped:
+        progress("compact")
+        steps["compact"] = compact()
+        head = chain.refresh(head)
     if history_ms is not None:
         progress("expire_versions")
         steps["expire_versions"], head = expire_versions(

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline import cli_changes, cli_commands, cli_input
+from strandline import cli_changes, cli_commands, cli_input, cli_lifecycle
 from strandline.tableformat.errors import StrandlineError
 from strandline.tableformat.redaction import redact
 
@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     verify = _verb(verbs, "verify", "check every file against its checksum", cli_commands.verify)
     verify.add_argument("--deep", action="store_true", help="read and decode all data too")
     _add_version(verify)
+    cli_lifecycle.add_verbs(verbs, _verb)
     version = verbs.add_parser("version", help="show the versions of Strandline and its libraries")
     _add_common(version, storage=False)
     version.set_defaults(run=cli_commands.version)
@@ -192,8 +193,14 @@ def _add_scan(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_version(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--version", type=int, metavar="N", help="read this version")
+    parser.add_argument(
+        "--version", type=_version_or_tag, metavar="N", help="read this version; or a tag"
+    )
     parser.add_argument("--as-of", metavar="TIME", help="read the version of this time")
+
+
+def _version_or_tag(given: str) -> int | str:
+    return int(given) if given.isdigit() else given
 
 
 def _add_evolve(parser: argparse.ArgumentParser) -> None:

@@ -43,6 +43,7 @@ class EndsThings:
     _check_writable: Callable[[], None]
     _commit_metadata: Callable[[MetadataChange, str], None]
     refresh: Callable[[], Any]
+    compact: Callable[..., Any]
 
     # --- rows ---
 
@@ -206,12 +207,28 @@ class EndsThings:
         self._see(snapshot)
         return report
 
-    def maintain(self, *, dry_run: bool = False) -> MaintainReport:
-        """Do what the table's settings ask for: expire, give up versions, vacuum."""
+    def maintain(
+        self,
+        *,
+        dry_run: bool = False,
+        grace: str | timedelta | int = "24h",
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> MaintainReport:
+        """Do what the table's settings ask for: expire, compact, give up versions, vacuum.
+
+        Safe to run twice at once, and to break off. `progress` hears the name of each step.
+        """
         from strandline.maintenance import maintain as work  # noqa: PLC0415
 
         self._check_writable()
-        report, snapshot = work.maintain(self._chain, self._head, dry_run=dry_run)
+        report, snapshot = work.maintain(
+            self._chain,
+            self._head,
+            compact=lambda: self.compact(dry_run=dry_run),
+            dry_run=dry_run,
+            grace_ms=duration_ms(grace, "grace"),
+            progress=progress,
+        )
         self._see(snapshot)
         return report
 

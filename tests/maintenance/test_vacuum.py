@@ -285,7 +285,7 @@ def test_maintenance_follows_the_settings_and_may_run_twice() -> None:
         report = table.maintain()
 
     assert turns
-    assert set(report.steps) == {"expire", "expire_versions", "vacuum"}
+    assert set(report.steps) == {"expire", "compact", "expire_versions", "vacuum"}
     assert numbers(world.open()) == [99]
     assert world.open().verify(deep=True).ok
 

@@ -1,0 +1,72 @@
+"""The verbs that end things: nothing is removed without `--yes`, and all speak JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import strandline
+from strandline import cli
+from strandline.tableformat.windows import HOUR_MS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A table with a row in each of six hours, long ago."""
+    place = str(tmp_path / "t")
+    table = strandline.create_table(
+        place, {"at": "int64", "n": "int64"}, time_column="at", ttl="1h"
+    )
+    for n in range(6):
+        table.append([{"at": 1_700_000_000_000 + n * HOUR_MS, "n": n}])
+    return place
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """What a command prints as JSON."""
+    assert cli.main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_removing_needs_a_yes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[X1] [C8] Expire, versions, vacuum and purge only tell, until they are told."""
+    table = strandline.open_table(url)
+
+    assert run(capsys, "expire", url)["rows_hidden"] == 6
+    for verb in ("expire-versions", "vacuum", "purge"):
+        assert run(capsys, verb, url)["dry_run"] is True
+    assert table.scan().count() == 6
+    assert cli.main(["vacuum", url]) == 0
+    assert "--yes does it" in capsys.readouterr().out
+
+    run(capsys, "expire", url, "--yes")
+    assert table.scan().count() == 0
+    assert run(capsys, "expire", url, "--yes", "--grace", "0")["files_removed"] == 6
+
+
+def test_tags_rollback_trim_and_settings(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[C9] [C13] [O4] The same verbs as in Python."""
+    assert run(capsys, "tag", url, "three", "--at", "4")["tagged"] == 4
+    assert run(capsys, "scan", url, "--version", "three", "--count")["rows"] == 3
+    assert run(capsys, "tag", url) == [{"tag": "three", "version": 4}]
+    run(capsys, "rollback", url, "three")
+    assert strandline.open_table(url).scan().count() == 3
+    run(capsys, "untag", url, "three")
+    assert run(capsys, "trim", url, "2")["trim_seq"] == 2
+    run(capsys, "set", url, "ttl=30d", "history=none", "delete_on_empty_secs=0")
+    assert strandline.open_table(url).config.history_ms is None
+    assert cli.main(["set", url, "shards=3"]) == 1
+
+
+def test_maintain_says_what_it_did(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[X1] [C8] One command for a cron job."""
+    done = run(capsys, "maintain", url)
+
+    assert done["expire"]["rows_hidden"] == 6
+    assert {"compact", "vacuum", "expire_versions", "dropped"} < set(done)
+    assert cli.main(["maintain", url]) == 0
