@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from strandline import api
@@ -11,6 +12,8 @@ from tests.faults.ledger import SCHEMA, Batch, Told
 from tests.faults.producing import Producer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from strandline.table import Table
     from strandline.tableformat.storage import Storage
     from tests.faults.world import World
@@ -69,6 +72,34 @@ class Client:
             ledger.note(batch, Told.REFUSED)
         else:
             ledger.note(batch, Told.DONE, commit)
+
+    def compact(self) -> None:
+        with suppress(StrandlineError):
+            self.table.compact()
+
+    def delete(self, *numbers: int) -> None:
+        """Delete whole batches, in one step."""
+        listed = ", ".join(map(str, numbers))
+        self._take_out(numbers, lambda: self.table.delete(filter=f"batch IN ({listed})"))
+
+    def empty(self) -> None:
+        """Overwrite everything with nothing."""
+        self._take_out(tuple(self._world.ledger.batches), lambda: self.table.overwrite([]))
+
+    def _take_out(self, numbers: tuple[int, ...], call: Callable[[], object]) -> None:
+        ledger = self._world.ledger
+        ledger.deleted.update(numbers)
+        try:
+            call()
+        except (SimulatedCrash, CommitStateUnknown) as error:
+            ledger.told.update(dict.fromkeys(numbers, Told.NOTHING))
+            if isinstance(error, SimulatedCrash):
+                raise
+        except StrandlineError:
+            # It says that nothing was changed: the rows must be there.
+            return
+        else:
+            ledger.told.update(dict.fromkeys(numbers, Told.REFUSED))
 
     def producer(self, folder: str = "ours") -> Producer:
         """Something that writes through a log of its own."""

@@ -75,6 +75,8 @@ class Ledger:
     """By producer: its batches in the order in which its writer was given them."""
     columns: set[str] = field(default_factory=set)
     """Columns whose change of schema was acknowledged."""
+    deleted: set[int] = field(default_factory=set)
+    """Batches that somebody tried to delete."""
     uuids: set[str] = field(default_factory=set)
     """Tables whose creation was acknowledged."""
 
@@ -101,8 +103,14 @@ class Ledger:
 
     def check_rows(self, rows: list[dict[str, Any]], next_seq: int, *, clamped: bool) -> None:
         """Acknowledged rows once, other batches whole or not at all, numbers dense."""
+        there = {row["batch"] for row in rows}
+        gone = {
+            seq
+            for number in self.deleted - there
+            for seq in range(self.commits[number].first_seq, self.commits[number].last_seq + 1)
+        }
         _promise(
-            [row["_seq"] for row in rows] == list(range(next_seq)),
+            [row["_seq"] for row in rows] == [n for n in range(next_seq) if n not in gone],
             f"sequence numbers are not 0 to {next_seq - 1}: {[row['_seq'] for row in rows]}",
         )
         found: dict[int, list[dict[str, Any]]] = {}
@@ -187,7 +195,7 @@ def _check_references(storage: Storage, current: Manifest, verified: Verified) -
         for ref in window.pages:
             segments += _listed(storage, ref, verified)
     _promise(
-        sum(entry.row_count for entry in segments) == current.next_seq,
+        sum(entry.row_count for entry in segments) == current.next_seq - current.deleted_rows,
         f"version {current.version} lists {sum(e.row_count for e in segments)} rows of "
         f"{current.next_seq}",
     )

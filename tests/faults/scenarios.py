@@ -336,7 +336,55 @@ RECOVERED_TWICE = Scenario(
     after_restart=_recovered,
 )
 
+
+def _many_batches(world: World, client: Client) -> None:
+    """Small segments in two windows, some of them in pages."""
+    del world
+    client.create(ttl="1d")
+    for number in range(1, 6):
+        client.append(Batch(number, first_ts=BASE_TS - number % 2 * 3 * HOUR_MS))
+
+
+_PAGES = {"ROLL_AT": 4, "ROLL_STEP": 1, "ROLL_ALL_AT": 4, "LEAST_PAGE": 2}
+COMPACT = Scenario(
+    "compact",
+    lambda _, client: client.compact(),
+    prepare=_many_batches,
+    after_restart=lambda _, client: client.compact(),
+    thresholds=_PAGES,
+)
+
+
+def _append_and_compact(world: World, client: Client) -> None:
+    del world
+    client.append(Batch(100))
+    client.compact()
+
+
+CONCURRENT_COMPACT = Scenario(
+    "concurrent_compact",
+    lambda _, client: client.compact(),
+    prepare=_many_batches,
+    before=_open,
+    other=_append_and_compact,
+)
+DELETE = Scenario(
+    "delete",
+    lambda _, client: client.delete(2, 3),
+    prepare=_many_batches,
+    before=_open,
+    other=_append_and_compact,
+    thresholds=_PAGES,
+)
+OVERWRITE = Scenario(
+    "overwrite", lambda _, client: client.empty(), prepare=_many_batches, thresholds=_PAGES
+)
+
 SCENARIOS = (
+    COMPACT,
+    CONCURRENT_COMPACT,
+    DELETE,
+    OVERWRITE,
     CREATE,
     CREATE_TWICE,
     APPEND,

@@ -16,7 +16,7 @@ from strandline.readers.index_reader import CACHE as INDEXES
 from strandline.tableformat import rolling
 from strandline.tableformat.stores import local, memory, probe
 from strandline.tableformat.stores.background import run_now
-from strandline.writers import append
+from strandline.writers import append, rewriting
 from tests.faults.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def scripted(seed: int, thresholds: Mapping[str, int] | None = None) -> Iterator
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for module in (probe, local):
             patch.setattr(module, "secrets", names)
-        patch.setattr(append, "Background", InlineExecutor)
+        for module in (append, rewriting):
+            patch.setattr(module, "Background", InlineExecutor)
         for pool in ("_LOCAL", "_REMOTE"):
             patch.setattr(read_ahead, pool, InlineExecutor())
         for name, value in (thresholds or {}).items():
