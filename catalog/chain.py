@@ -6,6 +6,7 @@ does not exist yet. That is one small request, and it is what a warm reader or w
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -65,13 +66,32 @@ class Chain:
         self.runtime = runtime
         self._features = features
         self.service = ManifestService(storage, cache)
+        self.base = paths.META
+
+    follows_root = False
+    """Whether part of what is committed here is decided in another chain."""
+
+    def manifest_path(self, version: int) -> str:
+        """Where a version of this chain lies."""
+        return self.base + paths.manifest_path(version).removeprefix(paths.META)
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Queue up with others before a create, where that is cheap."""
+        return self.storage.commit_lock() if self.storage.is_local else nullcontext()
+
+    def encode(self, made: Manifest) -> bytes:
+        """The bytes of a manifest."""
+        return codec.encode_document(made.to_json())
+
+    def announce(self, version: int) -> None:
+        """What has to be in the store before this version is."""
 
     def load(self, version: int, known: Snapshot | None = None) -> Snapshot:
         """Read one version; `ObjectMissing` if it is not there. `known`: an earlier one, if any."""
         return self._decode(self._read(version), version, known)
 
     def _read(self, version: int) -> bytes:
-        return self._patiently(lambda: self.storage.read(paths.manifest_path(version)))
+        return self._patiently(lambda: self.storage.read(self.manifest_path(version)))
 
     def _decode(self, data: bytes, version: int, known: Snapshot | None = None) -> Snapshot:
         where = f"manifest {version} of {self.storage.url}"
@@ -103,7 +123,7 @@ class Chain:
 
     def _newest_name(self) -> int | None:
         after = ""
-        while name := self._first_name(paths.MANIFESTS, after):
+        while name := self._first_name(f"{self.base}manifests/", after):
             version = paths.manifest_version(name)
             if version is not None:
                 return version
@@ -172,7 +192,7 @@ class Chain:
 
     def _exists(self, version: int) -> bool:
         try:
-            self._patiently(lambda: self.storage.size(paths.manifest_path(version)))
+            self._patiently(lambda: self.storage.size(self.manifest_path(version)))
         except ObjectMissing:
             return False
         return True
@@ -180,7 +200,7 @@ class Chain:
     def largest_gc_marker(self) -> int:
         """Versions below this one may be gone; 0 if nothing was ever removed."""
         after = ""
-        while name := self._first_name(paths.GC_MARKERS, after):
+        while name := self._first_name(f"{self.base}gc/", after):
             version = paths.gc_marker_version(name)
             if version is not None:
                 return version
@@ -218,7 +238,7 @@ class Chain:
             return self.load(version)
         commit_id, table_uuid = record.commit_id, head.manifest.table_uuid
         return self.service.get_or_load_document(
-            paths.manifest_path(version),
+            self.manifest_path(version),
             commit_id,
             read=lambda: self._read(version),
             decode=lambda data: self._decode(data, version),

@@ -7,13 +7,12 @@ deleted on the way: an orphan costs bytes, a deleted file of a commit that lande
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from strandline.catalog import documents
 from strandline.catalog.chain import TRUST_MS, Snapshot
-from strandline.tableformat import codec, paths
+from strandline.tableformat import codec
 from strandline.tableformat.actions import (
     AlreadyCommitted,
     Stamp,
@@ -100,8 +99,8 @@ def commit(
     head = base
     while True:
         # Waiting in a queue beats racing in vain; the create below decides in either case.
-        with chain.storage.commit_lock() if chain.storage.is_local else nullcontext():
-            if chain.storage.is_local:
+        with chain.lock():
+            if chain.storage.is_local or chain.follows_root:
                 head = chain.refresh(head)
             done, must_rewrite = None, False
             try:
@@ -174,7 +173,8 @@ class _Attempt:
             return None, newest
         if isinstance(applied, AlreadyCommitted):
             return Committed(head, applied.position), head
-        data = codec.encode_document(applied.to_json())
+        data = self.chain.encode(applied)
+        self.chain.announce(applied.version)
         winner = self.create_version(applied.version, data, change.pending)
         if winner is not None:
             return None, self.chain.refresh(winner)
@@ -203,7 +203,7 @@ class _Attempt:
         self, version: int, data: bytes, pending: Sequence[PendingWrite]
     ) -> Snapshot | None:
         """Create the version. None: it is ours. Otherwise: who has it."""
-        path = paths.manifest_path(version)
+        path = self.chain.manifest_path(version)
         clock = self.chain.runtime.monotonic
         unclear_until: float | None = None
         while True:

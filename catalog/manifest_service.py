@@ -92,6 +92,11 @@ class ManifestService:
     def __repr__(self) -> str:
         return f"<strandline manifest service of {self.storage.url}, {self.sync_state}>"
 
+    @property
+    def cache(self) -> LocalCache | None:
+        """The tier on this machine's disk."""
+        return self._cache
+
     # --- how it stands ---
 
     @property

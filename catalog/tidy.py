@@ -87,7 +87,7 @@ def _write_page(
     chain: Chain, manifest: Manifest, data: bytes, parts: Sequence[Summary], entries: int
 ) -> tuple[PageRef, PendingWrite]:
     """Store a segment page that lists `entries` segments, summarised by `parts`."""
-    path = paths.segment_page_path(manifest.version, chain.runtime.random_hex(8))
+    path = paths.segment_page_path(manifest.files_version, chain.runtime.random_hex(8))
     ref = _page_ref(path, data, parts, manifest, entries)
     return ref, chain.storage.write_new(path, data)
 
@@ -113,7 +113,7 @@ def _fold_windows(chain: Chain, manifest: Manifest) -> MetadataChange | None:
     for page in documents.window_pages(chain.service, merged):
         entries.extend(e for e in page if not is_expired(e.window, manifest.floor_ts))
     data = documents.encode_windows(entries)
-    path = paths.document_page_path(manifest.version, chain.runtime.random_hex(8))
+    path = paths.document_page_path(manifest.files_version, chain.runtime.random_hex(8))
     parts = [page for entry in entries for page in entry.pages]
     ref = _page_ref(path, data, parts, manifest, len(entries))
     action = FoldWindows(folded, tuple(page.path for page in merged), ref)
@@ -134,7 +134,7 @@ def _fold_positions(chain: Chain, manifest: Manifest) -> MetadataChange | None:
             listed.update(page)
         listed = {key: p for key, p in listed.items() if p.committed_at >= oldest} | folded
     data = documents.encode_positions(listed)
-    path = paths.document_page_path(manifest.version, chain.runtime.random_hex(8))
+    path = paths.document_page_path(manifest.files_version, chain.runtime.random_hex(8))
     ref = DocumentRef(
         path=path,
         object_bytes=len(data),

@@ -55,6 +55,7 @@ from strandline.tableformat.errors import (
     WriterPositionLost,
 )
 from strandline.tableformat.expressions import Expression, col
+from strandline.users import UsersTable, UserTable
 from strandline.writers.results import Commit
 
 if _TYPE_CHECKING:
@@ -164,6 +165,8 @@ __all__ = [
     "UnknownPayload",
     "UnsupportedFormat",
     "UnsupportedStore",
+    "UserTable",
+    "UsersTable",
     "VerifyReport",
     "VersionNotFound",
     "Writer",

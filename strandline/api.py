@@ -9,7 +9,6 @@ from strandline.catalog.cache_places import open_cache
 from strandline.catalog.chain import Chain
 from strandline.catalog.commit import create
 from strandline.catalog.runtime import REAL
-from strandline.table import Table
 from strandline.tableformat.config import make_config
 from strandline.tableformat.errors import (
     InvalidInput,
@@ -23,6 +22,7 @@ from strandline.tableformat.schema import schema_from
 from strandline.tableformat.storage import open_storage
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.tableformat.values import INT64_MAX
+from strandline.users import USER_SCOPE, table_of
 
 if TYPE_CHECKING:
     import os
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from strandline.catalog.runtime import Runtime
     from strandline.streams.table import StreamTable
+    from strandline.table import Table
     from strandline.tableformat.storage import Storage
 
 
@@ -125,7 +126,7 @@ def create_in(
         pass
     else:
         if exist_ok:
-            return Table(chain, existing)
+            return table_of(chain, existing)
         raise TableExists(
             f"there is a Strandline table at {storage.url} already; nothing was changed. Open it "
             "with strandline.open_table, or pass exist_ok=True."
@@ -135,6 +136,8 @@ def create_in(
     record = CommitRecord(
         version=1, commit_id=commit_id, committed_at=runtime.now_ms(), operation="create"
     )
+    # A reader that knows nothing of users would take the table for an empty one.
+    features = ("user_scope",) if settings.scope == USER_SCOPE else ()
     first = Manifest(
         table_uuid=runtime.random_hex(16),
         version=1,
@@ -144,13 +147,15 @@ def create_in(
         next_column_id=len(columns.columns) + 1,
         config=settings,
         history=(record,),
+        reader_features=features,
+        writer_features=features,
     )
     try:
-        return Table(chain, create(chain, first, commit_id))
+        return table_of(chain, create(chain, first, commit_id))
     except TableExists:
         if not exist_ok:
             raise
-        return Table(chain, chain.find_head())
+        return table_of(chain, chain.find_head())
 
 
 @overload
@@ -217,10 +222,10 @@ def open_in(
         raise TableDropped(head.manifest.dropped_at)
     if version is not None:
         number = _tagged(head.manifest, version) if isinstance(version, str) else version
-        return Table(chain, head, pinned=chain.at_version(number, head))
+        return table_of(chain, head, pinned=chain.at_version(number, head))
     if moment is not None:
-        return Table(chain, head, pinned=chain.as_of(moment, head))
-    return Table(chain, head)
+        return table_of(chain, head, pinned=chain.as_of(moment, head))
+    return table_of(chain, head)
 
 
 def _is_stream(kind: str | None) -> bool:

@@ -160,6 +160,13 @@ class Table(ReadsRows, ReplacesRows, EndsThings):
             if snapshot.manifest.version >= self._head.manifest.version:
                 self._head = snapshot
 
+    def user(self, name: str) -> Table:
+        """The rows of one user, in a table that was created with `scope="user"`."""
+        raise InvalidInput(
+            f"this table has scope='shared': its rows belong to no user such as {name!r}. Create "
+            "it with scope='user' for that."
+        )
+
     # --- writing ---
 
     def append(

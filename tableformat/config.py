@@ -32,6 +32,7 @@ DEFAULT_ZONE: Final = 2_048
 DEFAULT_HISTORY_MS: Final = 7 * 24 * 3_600_000
 MAX_SHARDS: Final = 1_024
 ON_LATE: Final = ("drop", "error")
+SCOPES: Final = ("shared", "user")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,8 @@ class Config:
     """How long maintenance keeps versions that are no longer the newest; None: for ever."""
     delete_on_empty_ms: int = 0
     """After how long without rows maintenance drops the table; 0: never."""
+    scope: str = SCOPES[0]
+    """`shared`: one chain of versions. `user`: one for each user, next to the table's own."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -103,6 +106,7 @@ class Config:
             "indexes": kinds_to_json(self.indexes),
             "history_ms": None if self.history_ms is None else str(self.history_ms),
             "delete_on_empty_ms": str(self.delete_on_empty_ms),
+            "scope": self.scope,
         }
         return {
             **self.extra,
@@ -133,6 +137,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "indexes": {},
     "history_ms": str(DEFAULT_HISTORY_MS),
     "delete_on_empty_ms": "0",
+    "scope": SCOPES[0],
 }
 _FIELDS: Final = frozenset(f.name for f in fields(Config)) - {"extra"}
 
@@ -191,6 +196,7 @@ def _layout_from_json(given: Fields, schema: Schema) -> dict[str, Any]:
         "indexes": kinds_from_json(given.object("indexes"), "config.indexes"),
         "history_ms": None if given.optional("history_ms") is None else given.int64("history_ms"),
         "delete_on_empty_ms": given.int64("delete_on_empty_ms"),
+        "scope": given.choice("scope", SCOPES),
     }
 
 
@@ -214,11 +220,13 @@ def make_config(
     zone_rows: int | None = None,
     zone_pages: bool = False,
     indexes: Mapping[str, Iterable[str]] | bool = True,
+    scope: str = SCOPES[0],
 ) -> Config:
     """A configuration from what a user writes, or an error that says what is wrong with it."""
     _check_choice("timestamping", timestamping, MODES)
     _check_choice("order", order, ORDERS)
     _check_choice("on_late", on_late, ON_LATE)
+    _check_choice("scope", scope, SCOPES)
     _check_flag("uncapped", uncapped)
     _check_flag("zone_pages", zone_pages)
     _check_count("row_group_rows", row_group_rows, MIN_ROW_GROUP, MAX_ROW_GROUP)
@@ -248,6 +256,7 @@ def make_config(
         zone_pages=zone_pages,
         index_policy=policy.POLICIES[indexes is False],
         indexes=_indexes(schema, time, indexes),
+        scope=scope,
     )
 
 

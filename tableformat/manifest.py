@@ -22,11 +22,11 @@ from strandline.tableformat.values import INT64_MAX
 
 FORMAT_NAME: Final = "strandline"
 FORMAT_VERSION: Final = 1
-READER_FEATURES: Final[frozenset[str]] = frozenset()
+READER_FEATURES: Final[frozenset[str]] = frozenset({"user_scope"})
 """Features a reader must understand, that this library does. Version 1 itself needs none."""
 STREAM: Final = "stream"
 """The feature of stream tables, which only their own reader understands."""
-WRITER_FEATURES: Final[frozenset[str]] = frozenset()
+WRITER_FEATURES: Final[frozenset[str]] = frozenset({"user_scope"})
 HISTORY_LENGTH: Final = 32
 EXTERNAL: Final = "external"
 WAL: Final = "wal"
@@ -208,8 +208,15 @@ class Manifest:
     writer_features: tuple[str, ...] = ()
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     extra: dict[str, Any] = field(default_factory=dict)
+    root_version: int | None = None
+    """Of a user's manifest: the table's version that it was joined with; not stored here."""
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What planning has worked out of this version and would work out again for the next scan."""
+
+    @property
+    def files_version(self) -> int:
+        """The table's version, which names of new files carry: a user's files go by the root's."""
+        return self.version if self.root_version is None else self.root_version
 
     def to_json(self) -> bytes:
         """The manifest as its JSON text (SPEC.md, root manifest)."""

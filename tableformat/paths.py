@@ -11,6 +11,7 @@ import reprlib
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.tableformat import names
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.values import INT64_MAX
 from strandline.tableformat.windows import Window, parse_prefix
@@ -19,6 +20,7 @@ META: Final = "_strandline/"
 MANIFESTS: Final = META + "manifests/"
 PAGES: Final = META + "pages/"
 GC_MARKERS: Final = META + "gc/"
+USER_CARDS: Final = META + "user_names/"
 MANIFEST_SUFFIX: Final = ".json.lz4"
 _DIGITS: Final = 20
 
@@ -58,6 +60,16 @@ def gc_marker_version(name: str) -> int | None:
     """The version a marker's name stands for; None for another name."""
     version = INT64_MAX - int(name) if _GC.fullmatch(name) else 0
     return version if 1 <= version <= INT64_MAX else None
+
+
+def user_folder(user: str) -> str:
+    """Where the chain of one user of a table lies."""
+    return f"{META}users/{names.spread(user)}/{names.folder_name(user)}/"
+
+
+def user_card(user: str) -> str:
+    """The small object that says there is this user."""
+    return f"{USER_CARDS}{names.spread(user)}/{names.flat_name(user)}"
 
 
 def segment_path(window: Window, shard: int, kind: str, base_version: int, file_id: str) -> str:

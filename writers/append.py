@@ -178,7 +178,9 @@ class AppendChange:
             in_haste=self._acknowledged is not None and self._acknowledged.in_haste,
         )
         file_id = self._runtime.random_hex(8)
-        path = paths.segment_path(piece.window, piece.shard, piece.kind, head.version, file_id)
+        path = paths.segment_path(
+            piece.window, piece.shard, piece.kind, head.files_version, file_id
+        )
         entry = SegmentEntry(
             path=path,
             window=piece.window,

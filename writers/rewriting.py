@@ -219,7 +219,7 @@ class _Writer:
             at_leisure=True,
         )
         path = paths.segment_path(
-            self._window, self._shard, COMPACT, manifest.version, self._random_hex(8)
+            self._window, self._shard, COMPACT, manifest.files_version, self._random_hex(8)
         )
         entry = SegmentEntry(
             path=path,

@@ -64,6 +64,8 @@ PUBLIC = [
     "UnknownPayload",
     "UnsupportedFormat",
     "UnsupportedStore",
+    "UserTable",
+    "UsersTable",
     "VerifyReport",
     "VersionNotFound",
     "Writer",

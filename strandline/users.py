@@ -1,0 +1,147 @@
+"""Tables with `scope="user"`: one handle for the table, one for each user in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from strandline.catalog.user_chain import UserChain, list_users
+from strandline.table import Table
+from strandline.tableformat.errors import InvalidInput, TableDropped
+from strandline.tableformat.names import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from strandline.catalog.chain import Chain, Snapshot
+    from strandline.readers.scan import Scan
+    from strandline.tableformat.config import Config
+
+USER_SCOPE = "user"
+
+
+def table_of(chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> Table:
+    """The handle that fits the table's scope."""
+    config: Config = head.manifest.config
+    kind = UsersTable if config.scope == USER_SCOPE else Table
+    return kind(chain, head, pinned=pinned)
+
+
+class UserTable(Table):
+    """One user's rows: appended, scanned and numbered apart from everybody else's."""
+
+    @property
+    def name(self) -> str:
+        """The user."""
+        chain = self._chain
+        assert isinstance(chain, UserChain)
+        return chain.user
+
+    def __repr__(self) -> str:
+        return f"<strandline user {self.name!r} of {self.url}>"
+
+    def _of_the_table(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidInput(
+            "this belongs to the table and not to one of its users: schema, fence, retention and "
+            "drop are the same for all. Nothing was changed. Ask the table's own handle."
+        )
+
+    def _no_log(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidInput(
+            "a user's rows are appended with append(); writers with a log serve tables with "
+            "scope='shared'. Nothing was changed."
+        )
+
+    evolve = fence = mark_dropped = set = expire = _of_the_table
+    # Other users' files lie in the same folders: seen from here they would be garbage.
+    vacuum = expire_versions = purge = maintain = _of_the_table
+    writer = async_writer = recover = _no_log
+
+
+class UserScans:
+    """Rows of many users, one user after the other: there is no snapshot common to all.
+
+    Each user is read at its newest version at the time its turn comes. Memory holds one user's
+    batch at a time.
+    """
+
+    def __init__(
+        self, table: UsersTable, users: Iterable[str] | None, request: dict[str, Any]
+    ) -> None:
+        self._table, self._users, self._request = table, users, request
+
+    def __iter__(self) -> Iterator[tuple[str, Scan]]:
+        names = self._table.users() if self._users is None else self._users
+        for name in names:
+            yield name, self._table.user(name).scan(**self._request)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Arrow batches; the first column, `_user`, says whose rows they are."""
+        for name, scan in self:
+            for batch in scan.to_batches():
+                column = pa.repeat(pa.scalar(name, pa.string()), batch.num_rows)
+                yield pa.RecordBatch.from_arrays(
+                    [column, *batch.columns],
+                    schema=batch.schema.insert(0, pa.field("_user", pa.string())),
+                )
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one table."""
+        batches = list(self.to_batches())
+        columns = self._request.get("columns")
+        schema = self._table.schema
+        if columns is not None:
+            schema = pa.schema([schema.field(c) for c in columns if c in schema.names])
+        empty = schema.insert(0, pa.field("_user", pa.string()))
+        return pa.Table.from_batches(batches, batches[0].schema if batches else empty)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(scan.count() for _, scan in self)
+
+
+class UsersTable(Table):
+    """The table itself: what holds for all users, and the way to each."""
+
+    def user(self, name: str) -> UserTable:
+        """One user's handle; a user without rows is a user with an empty table."""
+        check_name(name, "a user's name")
+        if self._pinned is not None:
+            raise InvalidInput("users have versions of their own: open the table without a version")
+        dropped_at = self.refresh().manifest.dropped_at
+        if dropped_at is not None:
+            raise TableDropped(dropped_at)
+        chain = UserChain(self._chain, self._head, name)
+        return UserTable(chain, chain.find_head())
+
+    def users(
+        self, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> list[str]:
+        """Names of users that were ever appended to, in the order of their bytes."""
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        return list_users(self._chain.storage, prefix, after)[:limit]
+
+    def scan_users(self, users: Iterable[str] | None = None, **request: Any) -> UserScans:
+        """Scan some users or all, as `scan` does for one; rows carry their user in `_user`."""
+        return UserScans(self, users, request)
+
+    def _by_user(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidInput(
+            "this table has scope='user': its rows belong to users. Nothing was changed. Take "
+            "table.user(name), or table.scan_users() for all of them."
+        )
+
+    def _not_yet(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidInput(
+            "tables with scope='user' expire by whole windows: expire() does it for all users in "
+            "one commit. Removing single files or versions of them is not supported. Nothing was "
+            "changed."
+        )
+
+    append = overwrite = delete = compact = _by_user
+    writer = async_writer = recover = _by_user
+    _scan = files = tail = export = trim = rollback = tag = _by_user
+    # Seen from here no file is in use, and the table is empty.
+    vacuum = expire_versions = purge = maintain = _not_yet
