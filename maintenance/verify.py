@@ -82,13 +82,24 @@ class VerifyReport:
         return out
 
 
-def verify(service: ManifestService, manifest: Manifest, *, deep: bool = False) -> VerifyReport:
-    """Check everything that a version refers to; `deep` decodes all rows as well."""
+def verify(
+    service: ManifestService,
+    manifest: Manifest,
+    *,
+    deep: bool = False,
+    look: Callable[[Sequence[SegmentEntry]], Iterable[Problem]] | None = None,
+) -> VerifyReport:
+    """Check everything that a version refers to; `deep` decodes all rows as well.
+
+    `look`: who looks at the data files, if not this process.
+    """
     walk = _Walk(service, manifest)
     walk.positions()
     entries = walk.entries()
-    for entry in entries:
-        walk.segment(entry, deep=deep)
+    if look is None:
+        walk.segments(entries, deep=deep)
+    else:
+        walk.problems.extend(look(entries))
     walk.numbering(entries)
     return VerifyReport(
         url=service.storage.url,
@@ -100,6 +111,15 @@ def verify(service: ManifestService, manifest: Manifest, *, deep: bool = False) 
         bytes=sum(entry.size_bytes for entry in entries),
         problems=tuple(walk.problems),
     )
+
+
+def problems_in(
+    service: ManifestService, manifest: Manifest, entries: Iterable[SegmentEntry], *, deep: bool
+) -> list[Problem]:
+    """What is wrong with some data files of a version."""
+    walk = _Walk(service, manifest)
+    walk.segments(entries, deep=deep)
+    return walk.problems
 
 
 def check_segment(storage: Storage, entry: SegmentEntry) -> None:
@@ -139,6 +159,11 @@ class _Walk:
 
     def _report(self, path: str | None, error: object) -> None:
         self.problems.append(Problem(path, str(error)))
+
+    def segments(self, entries: Iterable[SegmentEntry], *, deep: bool) -> None:
+        """Data files, one after the other."""
+        for entry in entries:
+            self.segment(entry, deep=deep)
 
     # --- pages ---
 

@@ -11,6 +11,7 @@ from strandline.spark.jvm import JvmUnreachable
 from strandline.spark.read import read
 from strandline.spark.session import session
 from strandline.spark.stream_tables import read_stream_table
+from strandline.spark.verify import verify
 from strandline.spark.write import backfill, save
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "save",
     "session",
     "sql",
+    "verify",
 ]
 
 

@@ -48,7 +48,7 @@ def save(
     chosen = _MODES.get(mode.lower())
     if chosen is None:
         raise InvalidInput(f"save mode {mode!r} is not known; use one of {', '.join(_MODES)}")
-    settings = _settings(options or {}, storage_options)
+    settings = settings_for(options or {}, storage_options)
     key = source_write.transaction_key(settings)
     if settings.exists():
         if chosen == "error":
@@ -87,7 +87,7 @@ def backfill(
     write, by default as many as Spark shuffles into.
     """
     settings = {**(options or {}), "path": url}
-    table = _settings(settings, storage_options).open()
+    table = settings_for(settings, storage_options).open()
     time_column = table.config.time_column
     name = order_by or (
         None if time_column is None else table.manifest.schema.by_id[time_column].name
@@ -102,7 +102,7 @@ def backfill(
     return save(df, "append", settings, storage_options=storage_options)
 
 
-def _settings(
+def settings_for(
     options: Mapping[str, str], storage_options: Mapping[str, Any] | None
 ) -> SourceOptions:
     """The options with credentials: those given here, or those that `enable` was given."""
