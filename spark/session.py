@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from strandline.spark.enable import enable
 from strandline.spark.java import require_java
+from strandline.spark.s3 import s3_package, use_s3
 from strandline.tableformat.errors import StrandlineError
 
 if TYPE_CHECKING:
@@ -33,9 +35,14 @@ def session(
     master: str = "local[2]",
     memory: str = "1g",
     config: Mapping[str, str] | None = None,
+    s3: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> SparkSession:
     """The running session, or a new one on this machine: two threads, no web page, UTC.
 
+    It knows `format("strandline")`. `s3=True` adds hadoop-aws of the version that fits, from
+    Maven, and takes `storage_options` (`key`, `secret`, `token`, `endpoint_url`, region) for all
+    of `s3://`; they go into the Hadoop configuration, never into plans.
     Needs the extra `spark` and Java 17; an error says so where one is missing.
     """
     try:
@@ -46,7 +53,7 @@ def session(
         ) from None
     running = SparkSession.getActiveSession()
     if running is not None:
-        return running
+        return _ready(running, storage_options, s3=s3)
     require_java()
     # Python code of tasks runs in this Python, which has this package, and not in the system's.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -56,8 +63,18 @@ def session(
         **_SETTINGS,
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+        **({"spark.jars.packages": s3_package()} if s3 else {}),
         **(config or {}),
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return _ready(builder.getOrCreate(), storage_options, s3=s3)
+
+
+def _ready(
+    spark: SparkSession, storage_options: Mapping[str, Any] | None, *, s3: bool
+) -> SparkSession:
+    enable(spark)
+    if s3:
+        use_s3(spark, storage_options)
+    return spark

@@ -20,7 +20,7 @@ from strandline.spark.filters import understood
 from strandline.spark.locations import root_of
 from strandline.spark.types import spark_type
 from strandline.tableformat.binding import bind
-from strandline.tableformat.errors import InvalidInput, TableNotFound
+from strandline.tableformat.errors import InvalidInput, TableNotFound, UnsupportedStore
 from strandline.tableformat.expressions import Expression, Or, all_of, col
 from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS
 from strandline.tableformat.planning import parts_of
@@ -75,6 +75,7 @@ class Sources:
         table = head
         if request.is_pinned:
             table = strandline.api.open_in(storage, request.version, request.as_of)
+        _refuse_keyed(table)
         # What has expired stays hidden, also when an older version is read.
         floor_ts = max(table.manifest.floor_ts, head.manifest.floor_ts)
         trim_seq = max(table.manifest.trim_seq, head.manifest.trim_seq)
@@ -160,6 +161,15 @@ class Sources:
             self._tables[(state["url"], state["version"])] = table
             while len(self._tables) > _KEPT:
                 self._tables.popitem(last=False)
+
+
+def _refuse_keyed(table: Table) -> None:
+    """Every row of a keyed table would be shown, those that are superseded or deleted too."""
+    if getattr(table.config, "primary_key", None):
+        raise UnsupportedStore(
+            f"{table.url} has a primary key, and Spark's own scan does not know newest rows and "
+            "deletes yet; nothing was read. Read it with strandline.open_table(url).scan()."
+        )
 
 
 def _described(table: Table, state: State, request: ReadRequest | None) -> dict[str, Any]:
