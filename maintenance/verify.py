@@ -13,6 +13,7 @@ import numpy as np
 
 from strandline.catalog import documents
 from strandline.maintenance.verify_index import check_index
+from strandline.maintenance.verify_rows import check_index_rows, check_stats
 from strandline.readers.segment_reader import read_segment
 from strandline.tableformat import codec
 from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing, StrandlineError
@@ -21,6 +22,8 @@ from strandline.tableformat.indexes.reference import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
 
     from strandline.catalog.manifest_service import ManifestService
     from strandline.tableformat.manifest import DocumentRef, Manifest
@@ -229,19 +232,22 @@ class _Walk:
 
     def segment(self, entry: SegmentEntry, *, deep: bool) -> None:
         """One data file."""
+        rows = None
         try:
             check_segment(self.storage, entry)
             if deep:
-                self._rows(entry)
+                rows = self._rows(entry)
         except StrandlineError as error:
             self._report(entry.path, error)
         if entry.index is not None:
             try:
                 check_index(self.storage, self.manifest.schema, entry, entry.index, deep=deep)
+                if rows is not None:
+                    check_index_rows(self.storage, self.manifest.schema, entry, entry.index, rows)
             except StrandlineError as error:
                 self._report(path_of(entry.path), error)
 
-    def _rows(self, entry: SegmentEntry) -> None:
+    def _rows(self, entry: SegmentEntry) -> pa.Table:
         """Read every column; the reader checks footer, row count, page checksums and types."""
         ids = {column.id for column in self.manifest.schema.columns} | {SEQ_ID, TS_ID}
         rows = read_segment(self.storage, self.manifest, entry, ids)
@@ -257,6 +263,8 @@ class _Walk:
                 )
             if name == "_seq" and len(np.unique(values)) != len(values):
                 raise CorruptTable("a sequence number occurs twice")
+        check_stats(self.manifest.schema, entry, rows)
+        return rows
 
     # --- between files ---
 

@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--read-only", action="store_true", help="write nothing to the store")
     verify = _verb(verbs, "verify", "check every file against its checksum", cli_commands.verify)
     verify.add_argument("--deep", action="store_true", help="read and decode all data too")
+    verify.add_argument("--repair", action="store_true", help="make damaged indexes anew")
     _add_version(verify)
     cli_lifecycle.add_verbs(verbs, _verb)
     version = verbs.add_parser("version", help="show the versions of Strandline and its libraries")

@@ -292,7 +292,7 @@ def doctor(given: Namespace) -> int:
 
 def verify(given: Namespace) -> int:
     """Check every file of a version against what the table says of it."""
-    report = open_given(given).verify(deep=given.deep)
+    report = open_given(given).verify(deep=given.deep, repair=given.repair)
     if given.json:
         cli_output.print_facts(report.to_json(), as_json=True)
     else:

@@ -101,8 +101,18 @@ class Table(ReadsRows, ReplacesRows, EndsThings):
         """Where this handle's metadata comes from: its state, and counters for each tier."""
         return self._chain.service
 
-    def verify(self, *, deep: bool = False) -> VerifyReport:
-        """Check every file of the version against its checksums; `deep` reads all rows too."""
+    def verify(self, *, deep: bool = False, repair: bool = False) -> VerifyReport:
+        """Check every file of the version against its checksums; `deep` reads all rows too.
+
+        `repair`: give segments whose index is missing or damaged new files, and check again.
+        """
+        report = verify(self._chain.service, self._latest().manifest, deep=deep)
+        if not repair or report.ok:
+            return report
+        from strandline.maintenance.repair import repair_indexes  # noqa: PLC0415 - rarely
+
+        self._check_writable()
+        repair_indexes(self._place(), report)
         return verify(self._chain.service, self._latest().manifest, deep=deep)
 
     def export(
