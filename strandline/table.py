@@ -16,6 +16,7 @@ from strandline.lifecycle import EndsThings
 from strandline.maintenance.verify import verify
 from strandline.readers.scan import Request
 from strandline.reading import ReadsRows
+from strandline.remembering import RemembersQueries
 from strandline.tableformat import rolling, types
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.actions import (
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from strandline.writers.writer import Writer
 
 
-class Table(ReadsRows, ReplacesRows, EndsThings):
+class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
     """A table at a URL. Live unless opened at a version; safe to share between threads."""
 
     def __init__(self, chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> None:
@@ -133,15 +134,16 @@ class Table(ReadsRows, ReplacesRows, EndsThings):
         """
         from strandline.maintenance import snapshots  # noqa: PLC0415 - few programs export
 
-        bounds = {
-            "start_seq": start_seq,
-            "end_seq": end_seq,
-            "start_ts": start_ts,
-            "end_ts": end_ts,
-        }
         manifest = self._latest().manifest
         columns = [*manifest.schema.arrow.names, "_seq", "_ts"]
-        scan = self._scan(manifest, Request(columns=columns, **bounds))
+        request = Request(
+            columns=columns,
+            start_seq=start_seq,
+            end_seq=end_seq,
+            start_ts=start_ts,
+            end_ts=end_ts,
+        )
+        scan = self._scan(manifest, request)
         return snapshots.export(
             scan.to_batches(),
             manifest,
@@ -149,7 +151,10 @@ class Table(ReadsRows, ReplacesRows, EndsThings):
             file_url,
             storage_options,
             overwrite=overwrite,
-            **bounds,
+            start_seq=start_seq,
+            end_seq=end_seq,
+            start_ts=start_ts,
+            end_ts=end_ts,
         )
 
     def refresh(self) -> Table:

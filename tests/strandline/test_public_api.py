@@ -90,13 +90,17 @@ def test_the_public_names_are_these() -> None:
     assert strandline.spark.__all__ == [
         "JavaMissing",
         "JvmUnreachable",
+        "attach",
         "backfill",
+        "detach",
         "enable",
         "read",
         "read_stream_table",
+        "refresh",
         "register_source",
         "save",
         "session",
+        "sql",
     ]
 
 

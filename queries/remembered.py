@@ -1,0 +1,419 @@
+"""Remembered queries of a table: a chain of small documents for each alias, and frames of states.
+
+A document names the query, the frames, and the high-water mark: the table's next sequence number,
+and everything that says whether rows below it are still the same. Frames and mark move together,
+in one exclusive create. So whoever refreshes at the same time, one of them wins, and the other
+finds that there is less left to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import lz4.frame
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from strandline.queries import aggregating
+from strandline.readers.scan import Request
+from strandline.tableformat import codec, paths, types
+from strandline.tableformat.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    CorruptTable,
+    InvalidInput,
+    ObjectMissing,
+    OutcomeUnclear,
+    StoreBusy,
+    VersionNotFound,
+)
+from strandline.tableformat.remembered_query import (
+    RememberedQuery,
+    check_columns,
+    query_from,
+    query_from_json,
+)
+from strandline.tableformat.safe_names import check_name, decode_name, encode_name
+from strandline.tableformat.storage import Put
+from strandline.tableformat.stream_frames import ARROW_ROWS, encode_frame, read_frames
+
+if TYPE_CHECKING:
+    from strandline.table import Table
+    from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.schema import Schema
+
+FOLDER: Final = paths.META + "materializations/"
+KEEPS_ROWS: Final = frozenset({"append", "claim", "fence", "evolve", "tidy", "compact"})
+"""Operations after which the rows below the mark are the same; any other means to begin anew."""
+KEEP_VERSIONS: Final = 4
+_ATTEMPTS: Final = 40
+_PAUSE_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How far a state goes, and what the table was like then."""
+
+    version: int
+    next_seq: int
+    floor_ts: int
+    trim_seq: int
+    deleted_rows: int
+    columns: dict[str, list[Any]]
+    """Columns that the query reads: id and type under the name they had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One version of an alias."""
+
+    version: int
+    commit_id: str
+    query: RememberedQuery | None
+    """None: the alias was forgotten."""
+    mark: Mark | None = None
+    frames: tuple[dict[str, Any], ...] = ()
+
+    def encode(self) -> bytes:
+        mark = self.mark
+        document = {
+            "format": "strandline-materialization",
+            "format_version": 1,
+            "version": str(self.version),
+            "commit_id": self.commit_id,
+            "query": None if self.query is None else self.query.to_json(),
+            "mark": None
+            if mark is None
+            else {
+                "version": str(mark.version),
+                "next_seq": str(mark.next_seq),
+                "floor_ts": str(mark.floor_ts),
+                "trim_seq": str(mark.trim_seq),
+                "deleted_rows": str(mark.deleted_rows),
+                "columns": mark.columns,
+            },
+            "frames": list(self.frames),
+        }
+        return codec.encode_document(orjson.dumps(document))
+
+
+def _decode(data: bytes, where: str) -> Document:
+    found = codec.decode_document(data, where)
+    try:
+        if (found["format"], found["format_version"]) != ("strandline-materialization", 1):
+            raise CorruptTable(f"{where} is of another format")
+        given = found["mark"]
+        numbers = ("version", "next_seq", "floor_ts", "trim_seq", "deleted_rows")
+        mark = None
+        if given is not None:
+            counts = {name: int(given[name]) for name in numbers}
+            mark = Mark(columns=given["columns"], **counts)
+        return Document(
+            version=int(found["version"]),
+            commit_id=found["commit_id"],
+            query=None if found["query"] is None else query_from_json(found["query"]),
+            mark=mark,
+            frames=tuple(found["frames"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptTable(f"{where} is no description of a remembered query: {error}") from None
+
+
+class Remembered:
+    """One alias of a table."""
+
+    def __init__(self, table: Table, alias: object) -> None:
+        self._table, self.alias = table, check_name(alias, "an alias")
+        chain = table._chain  # noqa: SLF001 - a part of the table in a file of its own
+        self._storage, self._runtime = chain.storage, chain.runtime
+        self._folder = f"{FOLDER}{encode_name(self.alias)}/"
+
+    # --- the chain ---
+
+    def head(self) -> Document | None:
+        """The newest document; None if the alias was never remembered."""
+        for _ in range(_ATTEMPTS):
+            for name in self._storage.list(self._folder, limit=8):
+                version = paths.manifest_version(name)
+                if version is not None:
+                    break
+            else:
+                return None
+            try:
+                path = self._folder + name
+                document = _decode(self._storage.read(path), path)
+            except ObjectMissing:
+                continue
+            if document.version != version:
+                raise CorruptTable(f"{path} says it is version {document.version}")
+            return document
+        raise CorruptTable(f"{self._folder} lists a document that cannot be read")
+
+    def _known(self) -> Document:
+        found = self.head()
+        if found is None or found.query is None:
+            raise InvalidInput(f"no query is remembered as {self.alias!r}; remember one first")
+        return found
+
+    def _create(self, document: Document, frame: tuple[str, bytes] | None) -> bool:
+        """Commit the next document. False: another was quicker."""
+        after = [] if frame is None else [self._storage.write_new(*frame)]
+        name = paths.manifest_path(document.version).removeprefix(paths.MANIFESTS)
+        path, data = self._folder + name, document.encode()
+        for attempt in range(_ATTEMPTS):
+            try:
+                if self._storage.put_if_absent(path, data, after=after) is Put.CREATED:
+                    break
+                if _decode(self._storage.read(path), path).commit_id == document.commit_id:
+                    break
+            except (OutcomeUnclear, StoreBusy):
+                self._runtime.sleep(min(1.0, _PAUSE_S * 2**attempt))
+            except ObjectMissing:
+                return False
+            else:
+                return False
+        else:
+            raise CommitStateUnknown(self._storage.url, document.version, document.commit_id)
+        # A version that was removed can be created again by who slept: it is not the newest then.
+        newest = self.head()
+        return newest is not None and newest.version >= document.version
+
+    def _remove_older(self, document: Document) -> None:
+        kept = {frame["path"] for frame in document.frames}
+        for path, _ in list(self._storage.walk(self._folder)):
+            name = path.removeprefix(self._folder)
+            version = paths.manifest_version(name)
+            old_frame = name.startswith("frames/") and path not in kept
+            begun = int(name.removeprefix("frames/").split("-")[0]) if old_frame else 0
+            if (version is not None and version < document.version - KEEP_VERSIONS) or (
+                old_frame and begun < document.version - KEEP_VERSIONS
+            ):
+                self._storage.delete([path])
+
+    # --- what users do ---
+
+    def remember(self, query: object) -> None:
+        """Store the query, with the state of the table as it is now."""
+        manifest = self._table.refresh().manifest
+        asked = query_from(query, manifest.schema)
+        self._table.scan(filter=asked.filter)  # what is wrong with the filter is said now
+        known = self.head()
+        if known is not None and known.query is not None:
+            if known.query == asked:
+                return
+            raise CommitConflict(
+                f"another query is remembered as {self.alias!r}; nothing was changed. Forget it "
+                "first, or choose another alias."
+            )
+        version = 1 if known is None else known.version + 1
+        empty = Document(version=version, commit_id=self._runtime.random_hex(16), query=asked)
+        if not self._create(empty, None):
+            self.remember(query)
+            return
+        self.refresh()
+
+    def forget(self) -> None:
+        """Let the query go; forgetting twice is an error."""
+        while True:
+            known = self._known()
+            gone = Document(
+                version=known.version + 1, commit_id=self._runtime.random_hex(16), query=None
+            )
+            if self._create(gone, None):
+                break
+        stale = [p for p, _ in self._storage.walk(self._folder) if "/frames/" in p]
+        self._storage.delete(stale)
+
+    def refresh(self) -> int:
+        """Bring the kept state up to the table's newest version; gives its sequence number."""
+        while True:
+            known = self._known()
+            assert known.query is not None
+            manifest = self._table.refresh().manifest
+            holds = self._still_holds(known, manifest)
+            if holds and known.mark is not None and known.mark.next_seq == manifest.next_seq:
+                return manifest.next_seq
+            state = self._state(known, manifest)
+            if state is None:
+                continue
+            kept = self._retained(known.query, state)
+            next_version = known.version + 1
+            frame_id = f"{next_version}-{self._runtime.random_hex(8)}"
+            path = f"{self._folder}frames/{frame_id}.frame"
+            data = _frame(_stored(known.query, manifest.schema, kept))
+            size = {"path": path, "size_bytes": str(len(data)), "xxh64": codec.checksum(data)}
+            document = Document(
+                version=next_version,
+                commit_id=self._runtime.random_hex(16),
+                query=known.query,
+                mark=_mark(known.query, manifest),
+                frames=(size,),
+            )
+            if self._create(document, (path, data)):
+                self._remove_older(document)
+                return manifest.next_seq
+
+    def show(self) -> pa.Table:
+        """The answer at the table's newest version: what is kept, and what was appended since."""
+        for _ in range(_ATTEMPTS):
+            known = self._known()
+            assert known.query is not None
+            manifest = self._table._latest().manifest  # noqa: SLF001
+            state = self._state(known, manifest)
+            if state is not None:
+                return self._answer(known.query, manifest.schema, state)
+        raise CorruptTable(f"the frames of {self.alias!r} cannot be read")
+
+    # --- states ---
+
+    def _still_holds(self, known: Document, manifest: Manifest) -> bool:
+        """Whether rows below the mark are what they were; in doubt they are not."""
+        mark = known.mark
+        assert known.query is not None
+        _check_schema(known, manifest.schema)
+        head = self._table._head.manifest  # noqa: SLF001
+        if mark is None or mark.version > manifest.version or mark.next_seq > manifest.next_seq:
+            return False
+        now = (max(manifest.floor_ts, head.floor_ts), max(manifest.trim_seq, head.trim_seq))
+        if now != (mark.floor_ts, mark.trim_seq) or manifest.deleted_rows != mark.deleted_rows:
+            return False
+        if mark.columns != _used(known.query, manifest.schema):
+            return False
+        try:
+            records = self._table.history(head.version - mark.version)
+        except (VersionNotFound, ObjectMissing):
+            return False
+        later = [r for r in records if mark.version < r.version <= manifest.version]
+        return len(later) == manifest.version - mark.version and all(
+            record.operation in KEEPS_ROWS for record in later
+        )
+
+    def _state(self, known: Document, manifest: Manifest) -> Any:
+        """The state at a version of the table; None: frames went meanwhile, look again."""
+        query = known.query
+        assert query is not None
+        holds = self._still_holds(known, manifest)
+        start = known.mark.next_seq if holds and known.mark is not None else 0
+        schema = manifest.schema
+        columns = list(dict.fromkeys([*query.reads, "_seq", "_ts"]))
+        request = Request(columns=columns, filter=query.filter, start_seq=start)
+        scan = self._table._scan(manifest, request)  # noqa: SLF001
+        kept: list[pa.Table] = []
+        if holds:
+            try:
+                kept = [self._read_frame(query, schema, frame) for frame in known.frames]
+            except ObjectMissing:
+                return None
+        if not query.aggregates:
+            plain = _row_schema(query, schema)
+            new = [pa.Table.from_batches([batch]).cast(plain) for batch in scan.to_batches()]
+            return pa.concat_tables([plain.empty_table(), *kept, *new])
+        states: aggregating.States = {}
+        for table in kept:
+            aggregating.merge(query, states, aggregating.from_table(query, table))
+        for batch in scan.to_batches():
+            rows = pa.Table.from_batches([batch])
+            aggregating.merge(query, states, aggregating.group_rows(query, schema, rows))
+        return states
+
+    def _read_frame(
+        self, query: RememberedQuery, schema: Schema, frame: dict[str, Any]
+    ) -> pa.Table:
+        path = frame["path"]
+        if not path.startswith(f"{self._folder}frames/"):
+            raise CorruptTable(f"frame {path!r} does not belong to {self.alias!r}")
+        data = self._storage.read(path)
+        if codec.checksum(data) != frame["xxh64"]:
+            raise CorruptTable(f"{path} does not fit its checksum")
+        (found,) = read_frames(data, path, may_be_torn=False)
+        expected = (
+            aggregating.state_schema(query, schema)
+            if query.aggregates
+            else _row_schema(query, schema)
+        )
+        message = pa.py_buffer(lz4.frame.decompress(found.payload))
+        return pa.Table.from_batches([pa.ipc.read_record_batch(message, expected)])
+
+    def _retained(self, query: RememberedQuery, state: Any) -> Any:
+        """What is younger than the age, and of that the newest rows or buckets."""
+        if query.max_rows is None and query.max_age_ms is None:
+            return state
+        oldest = -1 if query.max_age_ms is None else self._runtime.now_ms() - query.max_age_ms
+        if query.aggregates:
+            assert query.bucket_ms is not None
+            keys = [key for key in state if key[-1] + query.bucket_ms > oldest]
+            if query.max_rows is not None:
+                buckets = sorted({key[-1] for key in keys})[-query.max_rows :]
+                keys = [key for key in keys if key[-1] in set(buckets)]
+            return {key: state[key] for key in keys}
+        young = state.filter(pa.array(state.column("_ts").to_numpy() >= oldest))
+        if query.max_rows is not None:
+            young = young.slice(max(0, young.num_rows - query.max_rows))
+        return young
+
+    def _answer(self, query: RememberedQuery, schema: Schema, state: Any) -> pa.Table:
+        kept = self._retained(query, state)
+        if query.aggregates:
+            return aggregating.answer(query, schema, kept)
+        return kept.select(list(query.columns))
+
+
+def aliases(table: Table) -> list[str]:
+    """Everything that is remembered, in order."""
+    storage = table._chain.storage  # noqa: SLF001
+    folders = {
+        path.removeprefix(FOLDER).rpartition("/")[0]
+        for path, _ in storage.walk(FOLDER)
+        if path.endswith(paths.MANIFEST_SUFFIX)
+    }
+    names = sorted(decode_name(folder) for folder in folders)
+    heads = ((name, Remembered(table, name).head()) for name in names)
+    return [name for name, head in heads if head is not None and head.query is not None]
+
+
+def _mark(query: RememberedQuery, manifest: Manifest) -> Mark:
+    return Mark(
+        version=manifest.version,
+        next_seq=manifest.next_seq,
+        floor_ts=manifest.floor_ts,
+        trim_seq=manifest.trim_seq,
+        deleted_rows=manifest.deleted_rows,
+        columns=_used(query, manifest.schema),
+    )
+
+
+def _used(query: RememberedQuery, schema: Schema) -> dict[str, list[Any]]:
+    found = ((name, schema.column(name)) for name in query.reads)
+    return {name: [column.id, types.to_json(column.type)] for name, column in found}
+
+
+def _check_schema(known: Document, schema: Schema) -> None:
+    assert known.query is not None
+    try:
+        check_columns(known.query, schema)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"the table's columns have changed, and the remembered query no longer fits them: "
+            f"{error}. Forget it, and remember it with the columns as they are now."
+        ) from None
+
+
+def _row_schema(query: RememberedQuery, schema: Schema) -> pa.Schema:
+    names = list(dict.fromkeys([*query.reads, "_seq", "_ts"]))
+    hidden = [pa.field(name, pa.int64(), nullable=False) for name in ("_seq", "_ts")]
+    return pa.schema([schema.arrow.field(n) for n in names if n not in ("_seq", "_ts")] + hidden)
+
+
+def _stored(query: RememberedQuery, schema: Schema, state: Any) -> pa.Table:
+    if query.aggregates:
+        return aggregating.to_table(query, schema, state)
+    return state.cast(_row_schema(query, schema))
+
+
+def _frame(table: pa.Table) -> bytes:
+    batches = table.combine_chunks().to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    message = bytes(lz4.frame.compress(batch.serialize()))
+    return encode_frame(ARROW_ROWS, 0, np.empty(0, np.int64), message)

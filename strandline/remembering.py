@@ -1,0 +1,54 @@
+"""The part of a table that keeps the answers of queries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from strandline.queries.remembered import Remembered
+    from strandline.table import Table
+
+
+class RemembersQueries:
+    """Queries under an alias: remembered, shown, refreshed, forgotten."""
+
+    def _check_writable(self) -> None:
+        raise NotImplementedError
+
+    def _remembered(self, alias: str) -> Remembered:
+        from strandline.queries.remembered import Remembered  # noqa: PLC0415 - few programs need it
+
+        return Remembered(cast("Table", self), alias)
+
+    def remember(self, alias: str, query: Mapping[str, Any]) -> None:
+        """Keep the answer of a query: `filter`, `columns`, `bucket`, `aggregates`, `retention`.
+
+        With `aggregates` (`{"n": "count(*)", "total": "sum(amount)"}`) `columns` and the time
+        `bucket` (`"1h"`) say what is counted up together; without, the rows themselves are kept.
+        """
+        self._check_writable()
+        self._remembered(alias).remember(query)
+
+    def show(self, alias: str) -> pa.Table:
+        """The answer of a remembered query as it is now; only what is new is read."""
+        return self._remembered(alias).show()
+
+    def refresh_query(self, alias: str) -> int:
+        """Keep the answer as it is now, so that the next `show` has less to read."""
+        self._check_writable()
+        return self._remembered(alias).refresh()
+
+    def forget(self, alias: str) -> None:
+        """Let a remembered query go."""
+        self._check_writable()
+        self._remembered(alias).forget()
+
+    def remembered(self) -> list[str]:
+        """The aliases of all remembered queries."""
+        from strandline.queries.remembered import aliases  # noqa: PLC0415 - as above
+
+        return aliases(cast("Table", self))

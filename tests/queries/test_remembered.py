@@ -1,0 +1,223 @@
+"""Remembered queries: at every moment the answer is that of the whole query."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import strandline
+from strandline.api import create_in
+from strandline.queries import aggregating
+from strandline.queries.remembered import Remembered
+from strandline.tableformat.remembered_query import query_from
+from strandline.tableformat.storage import open_storage
+from tests.stores import WatchedStorage
+from tests.tables import SCHEMA, Place, Script, events, memory_url
+
+QUERY = {
+    "filter": "n != 3",
+    "columns": ["user"],
+    "bucket": "10s",
+    "aggregates": {
+        "rows": "count(*)",
+        "known": "count(amount)",
+        "total": "sum(amount)",
+        "whole": "sum(n)",
+        "mean": "avg(amount)",
+        "least": "min(amount)",
+        "most": "max(amount)",
+        "first": "min(ts)",
+        "kinds": "approx_distinct(n)",
+    },
+}
+ROWS = {"filter": "n > 2", "columns": ["n", "user"]}
+
+
+def whole(table: strandline.Table, query: dict[str, Any]) -> pa.Table:
+    """The answer worked out from all rows at once, in one batch."""
+    asked = query_from(query, table.manifest.schema)
+    rows = table.scan([*asked.reads, "_ts"], asked.filter).to_arrow()
+    if not asked.aggregates:
+        return rows.select(list(asked.columns))
+    states = aggregating.group_rows(asked, table.manifest.schema, rows)
+    return aggregating.answer(asked, table.manifest.schema, states)
+
+
+def same(one: pa.Table, other: pa.Table) -> bool:
+    """Equal to the bit; NaN is NaN."""
+    return one.schema.equals(other.schema) and repr(one.to_pylist()) == repr(other.to_pylist())
+
+
+def odd_events(first: int, count: int) -> pa.Table:
+    """Rows with nulls, NaN, infinities and numbers whose sum depends on the order."""
+    special = [None, float("nan"), 1e308, -1e308, 0.1, -0.0, float("inf"), 5e-324, 1e16, 1.0]
+    table = events(first, count)
+    amounts = [special[n % 10] if n % 3 else n / 7 for n in range(first, first + count)]
+    users = [None if n % 11 == 5 else f"user-{n % 3}" for n in range(first, first + count)]
+    table = table.set_column(2, "amount", pa.array(amounts, pa.float64()))
+    return table.set_column(1, "user", pa.array(users))
+
+
+def test_answers_are_kept_shown_refreshed_and_forgotten(place: Place) -> None:
+    """[E13] [MAT-1] On every store; a second process shows the same."""
+    table = place.create()
+    table.append(events(0, 40))
+    table.remember("by user", QUERY)
+    table.remember("rows", ROWS)
+    table.append(events(40, 20))
+
+    for handle in (table, place.open()):
+        assert same(handle.show("by user"), whole(handle, QUERY))
+        assert same(handle.show("rows"), whole(handle, ROWS))
+    assert table.refresh_query("by user") == 60
+    assert same(table.show("by user"), whole(table, QUERY))
+    assert table.remembered() == ["by user", "rows"]
+
+    table.forget("rows")
+    with pytest.raises(strandline.InvalidInput, match="no query is remembered"):
+        table.show("rows")
+    assert table.remembered() == ["by user"]
+    table.remember("rows", {"columns": ["n"]})
+    assert table.show("rows").num_rows == 60
+
+
+steps = st.sampled_from(
+    ["append", "append", "refresh", "compact", "delete", "overwrite", "evolve", "reopen"]
+)
+
+
+@settings(max_examples=25)
+@given(st.lists(steps, max_size=10))
+def test_the_answer_is_that_of_the_whole_query_at_every_moment(story: list[str]) -> None:
+    """[E13] [MAT-1] [MAT-2] Whatever happens to the table in between, to the last bit."""
+    url = memory_url()
+    table = strandline.create_table(url, SCHEMA, time_column="ts")
+    table.append(odd_events(0, 12))
+    table.remember("q", QUERY)
+    table.remember("r", ROWS)
+    for number, step in enumerate(story, 1):
+        if step == "append":
+            table.append(odd_events(12 * number, 12))
+        elif step == "refresh":
+            table.refresh_query("q")
+            table.refresh_query("r")
+        elif step == "compact":
+            table.compact()
+        elif step == "delete":
+            table.delete(filter=f"n > {5 * number} AND n < {5 * number + 9}")
+        elif step == "overwrite":
+            table.overwrite(odd_events(100 * number, 5))
+        elif step == "evolve":
+            table.evolve(add={f"extra{number}": "int32"})
+        else:
+            table = strandline.open_table(url)
+        assert same(table.show("q"), whole(table, QUERY)), step
+        assert same(table.show("r"), whole(table, ROWS)), step
+
+
+def test_only_what_is_new_is_read() -> None:
+    """[E13] [MAT-1] Data files below the mark are not opened."""
+    storage = WatchedStorage(open_storage(memory_url()))
+    table = create_in(storage, SCHEMA, time_column="ts", runtime=Script().runtime())
+    table.append(events(0, 40))
+    table.remember("q", QUERY)
+    table.append(events(40, 3))
+    storage.calls.clear()
+
+    table.show("q")
+
+    read = {path for name, path in storage.calls if name.startswith("read") and "parquet" in path}
+    assert len(read) == 1
+
+
+def test_refreshes_at_the_same_time_never_double() -> None:
+    """[E13] [MAT-3] Frames and mark move in one create: one of several wins, the others see it."""
+    table = strandline.create_table(memory_url(), SCHEMA, time_column="ts")
+    table.remember("q", QUERY)
+    for turn in range(3):
+        table.append(events(turn * 20, 20))
+        threads = [threading.Thread(target=table.refresh_query, args=("q",)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert same(table.show("q"), whole(table, QUERY))
+        head = Remembered(table, "q").head()
+        assert head is not None
+        assert head.mark is not None
+        assert head.mark.next_seq == 20 * (turn + 1)
+
+
+def test_retention_keeps_the_newest_rows_and_buckets() -> None:
+    """[E13] [MAT-4] By rows and by age, before and after a refresh."""
+    script = Script()
+    table = create_in(
+        open_storage(memory_url()), SCHEMA, time_column="ts", runtime=script.runtime()
+    )
+    table.append(events(0, 50))
+    table.remember("rows", {"columns": ["n"], "retention": {"rows": 5}})
+    table.remember("old", {"columns": ["n"], "retention": {"age": "1d"}})
+    counted = {"n": "count(*)"}
+    table.remember("b", {"bucket": "10s", "aggregates": counted, "retention": {"rows": 2}})
+
+    for _ in range(2):
+        assert table.show("rows").column("n").to_pylist() == list(range(45, 50))
+        assert table.show("b").column("n").to_pylist() == [10, 10]
+        assert table.show("old").num_rows == 0
+        for alias in ("rows", "old", "b"):
+            table.refresh_query(alias)
+
+
+def test_a_changed_schema_is_handled_or_refused() -> None:
+    """[E13] [MAT-2] A new column changes nothing; a renamed one is a clear error."""
+    table = strandline.create_table(memory_url(), SCHEMA, time_column="ts")
+    table.append(events(0, 10))
+    table.remember("q", QUERY)
+    table.evolve(add={"more": "int32"})
+    assert same(table.show("q"), whole(table, QUERY))
+    table.evolve(rename={"amount": "price"})
+    with pytest.raises(strandline.InvalidInput, match="no longer fits"):
+        table.show("q")
+    table.forget("q")
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ([], "a dict"),
+        ({"where": "x"}, "a dict"),
+        ({"filter": 7}, "text"),
+        ({"filter": "nope = 1"}, "nope"),
+        ({"columns": "n"}, "a list"),
+        ({"columns": ["nope"]}, "nope"),
+        ({"bucket": "1h"}, "needs aggregates"),
+        ({"aggregates": {"a": "median(n)"}}, "must be one of"),
+        ({"aggregates": {"a": "sum(*)"}}, "only count"),
+        ({"aggregates": {"a": "sum(user)"}}, "cannot be summed"),
+        ({"columns": ["amount"], "aggregates": {"a": "count(*)"}}, "cannot be grouped"),
+        ({"columns": ["n"], "aggregates": {"n": "count(*)"}}, "same name"),
+        ({"aggregates": {"a": "count(*)"}, "retention": {"rows": 1}}, "needs a bucket"),
+        ({"retention": {"rows": 0}}, "1 or more"),
+    ],
+)
+def test_a_query_that_cannot_be_kept_is_refused(query: Any, reason: str) -> None:
+    """[E13] Said at once, and nothing is stored."""
+    table = strandline.create_table(memory_url(), SCHEMA, time_column="ts")
+    with pytest.raises(strandline.InvalidInput, match=reason):
+        table.remember("q", query)
+    assert table.remembered() == []
+
+
+def test_an_alias_keeps_its_query() -> None:
+    """[E13] The same query again is fine, another is a conflict."""
+    table = strandline.create_table(memory_url(), SCHEMA, time_column="ts")
+    table.remember("../x", QUERY)
+    table.remember("../x", QUERY)
+    with pytest.raises(strandline.CommitConflict, match="another query"):
+        table.remember("../x", ROWS)
+    assert table.remembered() == ["../x"]
