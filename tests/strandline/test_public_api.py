@@ -101,6 +101,7 @@ def test_the_public_names_are_these() -> None:
         "save",
         "session",
         "sql",
+        "verify",
     ]
 
 
