@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types proof soak bench clean
+.PHONY: help demo test lint types proof spark41 soak bench clean
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python …` names another one.
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
@@ -21,6 +21,7 @@ FITTING_BOTO3 := $(BIN)/python -c \
 # Workers take whole files; Spark starts in one of them only (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 TYPECHECK := build/typecheck
+SPARK41 := $(CURDIR)/build/spark41
 
 help:
 	@echo "make demo    append events to a local lake and query them with Spark SQL"
@@ -28,6 +29,7 @@ help:
 	@echo "make lint    ruff: rules and formatting"
 	@echo "make types   mypy, strict"
 	@echo "make proof   the long suites: every fault at every storage operation"
+	@echo "make spark41 the Spark tests on the oldest PySpark we support"
 	@echo "make soak    longer still: a producer is killed 2,000 times"
 	@echo "make bench   the benchmarks, with other table formats in the same run"
 	@echo "make clean   remove everything that these targets made"
@@ -71,6 +73,12 @@ types: $(DEV_READY)
 
 proof: $(DEV_READY)
 	$(PYTEST) -m proof
+	$(MAKE) spark41
+
+# The oldest PySpark we support, in an environment of its own that borrows everything else.
+spark41: $(DEV_READY)
+	test -d $(SPARK41)/pyspark || $(PIP) --target $(SPARK41) 'pyspark>=4.1,<4.2'
+	PYTHONPATH=$(SPARK41) $(PYTEST) tests/spark -m "not soak"
 
 soak: $(DEV_READY)
 	$(PYTEST) -m soak

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
+from strandline.spark.arrow_schema import arrow_schema
 from strandline.spark.types import spark_type
 from strandline.tableformat.errors import CorruptTable, InvalidInput
 from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS
@@ -102,7 +102,7 @@ class Rows:
     @cached_property
     def arrow_schema(self) -> pa.Schema:
         """What Spark compares every batch with, field by field."""
-        return to_arrow_schema(self.schema, timezone="UTC")
+        return arrow_schema(self.schema)
 
     # --- on the driver ---
 

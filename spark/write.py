@@ -126,11 +126,11 @@ class _Task:
 
 
 def _create(df: DataFrame, settings: SourceOptions) -> None:
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - optional
+    from strandline.spark.arrow_schema import arrow_schema  # noqa: PLC0415 - needs PySpark
 
     create_table(
         settings.url,
-        to_arrow_schema(df.schema, timezone="UTC"),
+        arrow_schema(df.schema),
         time_column=settings.text("timeColumn"),
         ttl=settings.text("ttl"),
         storage_options=settings.storage_options(),
