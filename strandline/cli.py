@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline import cli_changes, cli_commands, cli_input, cli_lifecycle
+from strandline import cli_catalog, cli_changes, cli_commands, cli_input, cli_lifecycle
 from strandline.tableformat.errors import StrandlineError
 from strandline.tableformat.redaction import redact
 
@@ -90,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--repair", action="store_true", help="make damaged indexes anew")
     _add_version(verify)
     cli_lifecycle.add_verbs(verbs, _verb)
+    catalog = verbs.add_parser("catalog", help="tables by name under one root")
+    cli_catalog.add_actions(catalog, _add_common)
     version = verbs.add_parser("version", help="show the versions of Strandline and its libraries")
     _add_common(version, storage=False)
     version.set_defaults(run=cli_commands.version)

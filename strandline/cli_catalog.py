@@ -1,0 +1,118 @@
+"""`strandline catalog …`: tables by name from a shell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import strandline
+from strandline import cli_input, cli_output
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
+
+
+def add_actions(catalog: ArgumentParser, add_common: Callable[..., None]) -> None:
+    """Declare what can be done with a catalog."""
+    actions = catalog.add_subparsers(metavar="ACTION", required=True)
+
+    def action(name: str, help_text: str, run: Any, *more: str) -> ArgumentParser:
+        made: ArgumentParser = actions.add_parser(name, help=help_text, description=help_text)
+        made.add_argument("root", metavar="ROOT", help="the catalog's root URL")
+        for argument in more:
+            made.add_argument(argument, metavar=argument.upper())
+        made.set_defaults(run=run)
+        add_common(made, storage=True)
+        return made
+
+    create = action("create", "create a table: NAMESPACE.NAME", _create, "table")
+    create.add_argument("--schema", required=True, metavar="NAME:TYPE,…")
+    create.add_argument("--time-column", metavar="NAME")
+    create.add_argument("--ttl", metavar="DURATION")
+    create.add_argument("--scope", choices=("shared", "user"), default="shared")
+    listed = action("list", "list the tables of a namespace", _list)
+    listed.add_argument("namespace", nargs="?", default="default", metavar="NAMESPACE")
+    listed.add_argument("--prefix", default="")
+    listed.add_argument("--after", metavar="NAME", help="the last name of the page before")
+    listed.add_argument("--limit", type=int, metavar="N")
+    listed.add_argument("--dropped", action="store_true", help="dropped tables, too")
+    action("namespaces", "list the namespaces", _namespaces)
+    action("url", "print a table's URL, which all other verbs take", _url, "table")
+    action("drop", "drop a table; its files stay until a purge", _drop, "table")
+    action("undrop", "bring a dropped table back", _undrop, "table")
+    action("rename", "give a table another name", _rename, "table", "to")
+    purge = action("purge", "remove the files of dropped tables", _purge, "namespace")
+    purge.add_argument("--older-than", default="24h", metavar="DURATION")
+
+
+def _catalog(given: Namespace) -> strandline.Catalog:
+    options = cli_input.storage_options(given.storage_option, given.storage_options_file)
+    return strandline.Catalog(given.root, options)
+
+
+def _create(given: Namespace) -> int:
+    table = _catalog(given).create_table(
+        given.table,
+        cli_input.schema(given.schema),
+        time_column=given.time_column,
+        ttl=given.ttl,
+        scope=given.scope,
+    )
+    cli_output.print_facts({"url": table.url, "uuid": table.uuid}, as_json=given.json)
+    return 0
+
+
+def _print_tables(found: list[strandline.TableInfo], given: Namespace) -> int:
+    columns = ("namespace", "name", "created_at", "deleted_at", "uuid", "url")
+    rows = [[getattr(info, column) for column in columns] for info in found]
+    cli_output.print_rows(columns, rows, as_json=given.json)
+    return 0
+
+
+def _list(given: Namespace) -> int:
+    found = _catalog(given).list_tables(
+        given.namespace,
+        given.prefix,
+        after=given.after,
+        limit=given.limit,
+        include_dropped=given.dropped,
+    )
+    return _print_tables(found, given)
+
+
+def _namespaces(given: Namespace) -> int:
+    rows = [[n.name, n.created_at] for n in _catalog(given).list_namespaces()]
+    cli_output.print_rows(("name", "created_at"), rows, as_json=given.json)
+    return 0
+
+
+def _url(given: Namespace) -> int:
+    info = _catalog(given).describe_table(given.table)
+    if given.json:
+        cli_output.print_facts(info.to_json(), as_json=True)
+    else:
+        print(info.url)
+    return 0
+
+
+def _drop(given: Namespace) -> int:
+    info = _catalog(given).drop_table(given.table)
+    cli_output.print_facts(info.to_json(), as_json=given.json)
+    return 0
+
+
+def _undrop(given: Namespace) -> int:
+    table = _catalog(given).undrop_table(given.table)
+    cli_output.print_facts({"url": table.url, "uuid": table.uuid}, as_json=given.json)
+    return 0
+
+
+def _rename(given: Namespace) -> int:
+    info = _catalog(given).rename_table(given.table, given.to)
+    cli_output.print_facts(info.to_json(), as_json=given.json)
+    return 0
+
+
+def _purge(given: Namespace) -> int:
+    found = _catalog(given).purge(given.namespace, older_than=given.older_than)
+    return _print_tables(found, given)
