@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.maintenance.expire import ExpireOptions, expire
+from strandline.maintenance.reachability import can_walk
 from strandline.maintenance.vacuum import expire_versions, vacuum
 from strandline.tableformat.errors import CommitConflict
 from strandline.tableformat.retention import DropIfEmpty, seems_empty
@@ -63,7 +64,7 @@ def maintain(
     dropped = False
     if not dry_run:
         dropped, head = drop_if_empty(chain, head)
-    if not dropped:
+    if not dropped and can_walk(head.manifest):
         progress("compact")
         steps["compact"] = compact()
         head = chain.refresh(head)
@@ -72,8 +73,9 @@ def maintain(
         steps["expire_versions"], head = expire_versions(
             chain, head, older_than_ms=history_ms, retain_last=1, dry_run=dry_run
         )
-    progress("vacuum")
-    steps["vacuum"], head = vacuum(chain, head, grace_ms=grace_ms, dry_run=dry_run)
+    if can_walk(head.manifest):
+        progress("vacuum")
+        steps["vacuum"], head = vacuum(chain, head, grace_ms=grace_ms, dry_run=dry_run)
     return MaintainReport(steps=steps, dropped=dropped), head
 
 
@@ -83,6 +85,8 @@ def drop_if_empty(chain: Chain, head: Snapshot) -> tuple[bool, Snapshot]:
     manifest = head.manifest
     min_age = manifest.config.delete_on_empty_ms
     now = chain.storage.clock_ms()
+    if not can_walk(manifest):
+        return False, head  # its rows may be listed elsewhere
     if not min_age or manifest.dropped_at is not None or not seems_empty(manifest):
         return False, head
     used = [r.committed_at for r in manifest.history if r.operation not in _HOUSEKEEPING]

@@ -42,6 +42,16 @@ REFERENCED: Final = frozenset({"segment", "index", "segment_page", "document_pag
 """Kinds that a version keeps by referring to them."""
 
 
+WALKED_FEATURES: Final[frozenset[str]] = frozenset({"primary_key"})
+"""Features whose tables are walked in full here. Others may refer to files from elsewhere, as the
+chains of users do: what they need is not known, so nothing of them is removed."""
+
+
+def can_walk(manifest: Manifest) -> bool:
+    """Whether everything that the table needs is found from its own versions."""
+    return {*manifest.reader_features, *manifest.writer_features} <= WALKED_FEATURES
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """What an object's path says."""

@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
 from strandline.catalog.commit import MetadataChange, commit
-from strandline.maintenance.reachability import REFERENCED, listed_versions, name_of, reachable
+from strandline.maintenance.reachability import (
+    REFERENCED,
+    can_walk,
+    listed_versions,
+    name_of,
+    reachable,
+)
 from strandline.maintenance.removing import remove_paths
 from strandline.tableformat import paths
-from strandline.tableformat.errors import ObjectMissing, VersionNotFound
+from strandline.tableformat.errors import InvalidInput, ObjectMissing, VersionNotFound
 from strandline.tableformat.retention import GiveUpVersions, RaiseFilesFloor
 
 if TYPE_CHECKING:
@@ -67,6 +73,11 @@ def vacuum(
     """Remove what nobody needs. Any kept version that cannot be read ends it before a removal."""
     listed = dict(chain.storage.walk(""))
     head = chain.refresh(head)
+    if not can_walk(head.manifest):
+        raise InvalidInput(
+            f"vacuum does not know all that tables with {', '.join(head.manifest.reader_features)} "
+            "refer to. Nothing was removed."
+        )
     now = chain.storage.clock_ms()
     floor = max(head.manifest.files_floor, _version_before(chain, head, now - grace_ms))
     if floor > head.manifest.files_floor and not dry_run:
