@@ -126,6 +126,11 @@ class Remembered:
 
     def __init__(self, table: Table, alias: object) -> None:
         self._table, self.alias = table, check_name(alias, "an alias")
+        if table.config.scope != "shared":
+            raise InvalidInput(
+                "queries of a table with scope='user' cannot be remembered: its users have no "
+                "sequence in common. Nothing was changed."
+            )
         chain = table._chain  # noqa: SLF001 - a part of the table in a file of its own
         self._storage, self._runtime = chain.storage, chain.runtime
         self._folder = f"{FOLDER}{encode_name(self.alias)}/"
@@ -273,6 +278,8 @@ class Remembered:
         mark = known.mark
         assert known.query is not None
         _check_schema(known, manifest.schema)
+        if manifest.reader_features:
+            return False  # such as keys: a later row may take an earlier one's place
         head = self._table._head.manifest  # noqa: SLF001
         if mark is None or mark.version > manifest.version or mark.next_seq > manifest.next_seq:
             return False

@@ -36,8 +36,9 @@ def registers(hashes: Uint64s) -> Bytes:
 
 def estimate(found: Bytes) -> int:
     """The number of distinct values, rounded."""
-    raw = 0.7213 / (1 + 1.079 / REGISTERS) * REGISTERS**2 / np.sum(2.0 ** -found.astype(np.float64))
+    harmonic = float(np.sum(2.0 ** -found.astype(np.float64)))
+    raw = 0.7213 / (1 + 1.079 / REGISTERS) * REGISTERS**2 / harmonic
     zeros = int(np.count_nonzero(found == 0))
     if zeros and raw <= 2.5 * REGISTERS:
         raw = REGISTERS * math.log(REGISTERS / zeros)
-    return round(float(raw))
+    return round(raw)

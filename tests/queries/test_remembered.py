@@ -213,6 +213,29 @@ def test_a_query_that_cannot_be_kept_is_refused(query: Any, reason: str) -> None
     assert table.remembered() == []
 
 
+def test_tables_without_a_common_sequence_are_refused() -> None:
+    """[E13] Users share the table's folder: one must not be shown another's answer."""
+    table = strandline.create_table(memory_url(), SCHEMA, time_column="ts", scope="user")
+    alice = table.user("alice")
+    alice.append(events(0, 5))
+    for handle in (table, alice):
+        with pytest.raises(strandline.InvalidInput, match="scope='user'"):
+            handle.remember("q", QUERY)
+
+
+def test_trimmed_and_expired_rows_leave_the_answer() -> None:
+    """[E13] [MAT-2] A raised floor or trim point ends the use of a kept state."""
+    table = strandline.create_table(memory_url(), SCHEMA, time_column="ts", ttl="1d")
+    table.append(events(0, 40))
+    table.remember("q", QUERY)
+    table.trim(15)
+    assert same(table.show("q"), whole(table, QUERY))
+    assert sum(table.show("q").column("rows").to_pylist()) == 25
+    table.expire()
+    assert same(table.show("q"), whole(table, QUERY))
+    assert table.show("q").num_rows == 0
+
+
 def test_an_alias_keeps_its_query() -> None:
     """[E13] The same query again is fine, another is a conflict."""
     table = strandline.create_table(memory_url(), SCHEMA, time_column="ts")
