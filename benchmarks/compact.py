@@ -5,7 +5,6 @@
 Both sides are checked: every row is there afterwards, once.
 """
 
-
 from __future__ import annotations
 
 import argparse

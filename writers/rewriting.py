@@ -16,7 +16,10 @@ import pyarrow.compute as pc
 
 from strandline.readers.evaluate import evaluate
 from strandline.readers.logical_columns import LogicalColumns
+from strandline.readers.read_ahead import ReadAhead
 from strandline.readers.segment_reader import read_segment
+from strandline.readers.split_reader import SplitReader
+from strandline.readers.splits import Split
 from strandline.tableformat import paths
 from strandline.tableformat.content_hash import content_hash
 from strandline.tableformat.errors import CorruptTable
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.storage import PendingWrite, Storage
 
 COMPACT: Final = "compact"
+_READ_MEMORY_BYTES: Final = 256 * 2**20
 
 Array = np.ndarray[Any, Any]
 
@@ -132,13 +136,12 @@ def _read(
     storage: Storage, manifest: Manifest, inputs: Sequence[SegmentEntry], pace: Pace
 ) -> pa.Table:
     ids = {column.id for column in manifest.schema.columns} | {SEQ_ID, TS_ID}
-
-    def read(entry: SegmentEntry) -> pa.Table:
+    for entry in inputs:
         pace.spend(entry.size_bytes)
-        return read_segment(storage, manifest, entry, ids)
-
-    tables = Background(ENCODING_THREADS, "strandline-rewrite").map(read, inputs)
-    return pa.concat_tables(tables).combine_chunks()
+    # Small segments are read together, as scans do it: one by one costs milliseconds each.
+    readers = [SplitReader(storage, manifest, Split(entry), ids) for entry in inputs]
+    found = ReadAhead(readers, is_local=storage.is_local, memory_bytes=_READ_MEMORY_BYTES)
+    return pa.concat_tables([rows for _, rows in found]).combine_chunks()
 
 
 def _numbers(rows: pa.Table, name: str) -> Array:
