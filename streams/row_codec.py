@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
-FEW_ROWS: Final = 64
+FEW_ROWS: Final = 4_096
 MAX_FRAME_ROWS: Final = 1 << 16
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - for times without a zone
