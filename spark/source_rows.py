@@ -49,12 +49,19 @@ class Span:
 class SplitPartition(InputPartition):
     """Some segments of one version, as text that the worker decodes and checks again."""
 
-    def __init__(self, span: Span, entries: Sequence[str]) -> None:
+    def __init__(self, span: Span, entries: Sequence[str] | None) -> None:
+        """Without entries: everything that the span holds."""
         super().__init__(None)
-        self.span, self.entries = span, tuple(entries)
+        self.span, self.entries = span, None if entries is None else tuple(entries)
 
     def __repr__(self) -> str:
-        return f"SplitPartition(version={self.span.version}, segments={len(self.entries)})"
+        segments = "all" if self.entries is None else len(self.entries)
+        return f"SplitPartition(version={self.span.version}, segments={segments})"
+
+
+def is_keyed(table: Table) -> bool:
+    """Whether newer rows replace older ones of the same key."""
+    return bool(getattr(table.config, "primary_key", ()))
 
 
 def spark_schema(manifest: Manifest, columns: Sequence[str] | None) -> StructType:
@@ -123,6 +130,9 @@ class Rows:
 
     def splits(self, table: Table, span: Span) -> list[InputPartition]:
         """Segments that may hold a wanted row, in parts of about equal size."""
+        if is_keyed(table):
+            # Which row of a key is the newest shows only to who sees them all.
+            return [SplitPartition(span, None)]
         segments = self._scan(table, span, indexes=False).plan().segments
         most_bytes = self.options.count("splitBytes") or DEFAULT_SPLIT_BYTES
         return [
@@ -142,8 +152,11 @@ class Rows:
                 f"{table.url} holds another table than the one that was planned. Nothing was "
                 "read. Load it again."
             )
-        entries = [segment_from_json(orjson.loads(text)) for text in partition.entries]
-        for batch in self._scan(table, partition.span).of_segments(entries).to_batches():
+        scan = self._scan(table, partition.span)
+        if partition.entries is not None:
+            entries = [segment_from_json(orjson.loads(text)) for text in partition.entries]
+            scan = scan.of_segments(entries)
+        for batch in scan.to_batches():
             yield self._as_spark_wants(batch)
 
     def _scan(self, table: Table, span: Span, *, indexes: bool = True) -> Scan:

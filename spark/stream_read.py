@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
 
-from strandline.spark.source_rows import Span
+from strandline.spark.source_rows import Span, is_keyed
 from strandline.tableformat.errors import CorruptTable, InvalidInput, VersionNotFound
 
 if TYPE_CHECKING:
@@ -145,7 +145,13 @@ class StreamReader(_Base):  # type: ignore[misc]  # the base depends on PySpark'
 
     def _live(self) -> Table:
         if self._table is None:
-            self._table = self._rows.options.open()
+            table = self._rows.options.open()
+            if is_keyed(table):
+                raise InvalidInput(
+                    f"{table.url} has a primary key, and a stream of rows that replace each other "
+                    "cannot be read from Spark yet. Nothing was read. Read it as a batch."
+                )
+            self._table = table
         return self._table
 
     def _offset(self, seq: int) -> dict[str, Any]:
