@@ -204,6 +204,7 @@ def test_retention_of_nothing_leaves_the_table_readable() -> None:
     world = Aging(ttl="1d")
     table = hourly(world, 3)
     for _ in range(3):
+        world.wait(MINUTE_MS)
         table.expire(grace=0)
         table.expire_versions(0)
         table.vacuum(dry_run=False, grace=0)
