@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,7 +35,6 @@ from strandline.writers.results import Commit, earlier_result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.catalog.commit import Change, Committed
@@ -316,6 +316,8 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
         """
         if isinstance(drop, str) or isinstance(reorder, str):
             raise InvalidInput("drop and reorder are lists of names, not one string")
+        _check_maps(rename=rename, widen=widen, comments=comments, defaults=defaults)
+        _check_lists(drop=drop, reorder=reorder)
         change = schemas.Evolution(
             add=() if add is None else tuple(schemas.fields_from(add)),
             rename=tuple((rename or {}).items()),
@@ -370,3 +372,15 @@ def _repeatable(data: Any) -> bool:
 def _column_type(name: str, kind: Any) -> types.ColumnType:
     (field,) = schemas.fields_from({name: kind})
     return types.from_arrow(field.type, f"column {name!r}")
+
+
+def _check_maps(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidInput(f"{name} is a dict by column name, not {type(value).__name__}")
+
+
+def _check_lists(**given: object) -> None:
+    for name, value in given.items():
+        if not isinstance(value, Iterable):
+            raise InvalidInput(f"{name} is a list of names, not {type(value).__name__}")

@@ -57,11 +57,13 @@ _HINTS = {
     errno.ENFILE: "the system has too many open files",
     errno.ENAMETOOLONG: "the name is too long for this disk",
     errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.ENODEV: "no folder can be made there",
     errno.EISDIR: "the path names a folder, not a file",
     errno.EEXIST: "a file of this name exists already",
 }
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_LINKED = {*_HINTS, *_DENIED, errno.ENOENT, errno.EMLINK, errno.EXDEV, errno.ELOOP}
+_NOT_LINKED -= {errno.ENODEV}
 """Refusals of a link. After any other error, on a network disk above all, the name may exist."""
 
 # A data file, its folder and, in the caller's thread, the manifest are synced at the same time:
@@ -322,12 +324,18 @@ class LocalStorage(Storage):
 
     def _make_folders(self, folder: str) -> None:
         missing = [folder]
+        refusals = 0
         while missing:
             try:
                 self._disk.mkdir(missing[-1])
             except FileExistsError:
                 missing.pop()
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                # Some systems say so of a folder whose parent is there (such as /proc); then going
+                # up and down again would never end.
+                refusals += 1
+                if refusals > 64 + folder.count("/"):
+                    raise OSError(errno.ENODEV, "", error.filename) from None
                 missing.append(_parent(missing[-1]))
             else:
                 made = missing.pop()

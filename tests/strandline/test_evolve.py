@@ -154,3 +154,14 @@ def test_two_writers_change_the_schema_at_once(tmp_path: Path) -> None:
     assert place.open().scan(columns=["x", "y"]).to_arrow().to_pylist() == [{"x": 1, "y": "one"}]
     with pytest.raises(strandline.InvalidInput, match="twice"):
         second.evolve(add={"x": "string"})
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "rename", "drop", "widen", "reorder", "comments", "defaults"]
+)
+def test_a_change_of_the_wrong_type_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
+    """[C3] [E1] A clear error, and nothing is changed."""
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"})
+    with pytest.raises(strandline.StrandlineError, match=" not int"):
+        table.evolve(**{name: 5})
+    assert table.version == 1

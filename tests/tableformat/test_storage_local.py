@@ -344,3 +344,19 @@ def test_a_forked_child_writes_with_threads_of_its_own(root: str) -> None:
             os._exit(0 if ok else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert storage.read("b") == b"2"
+
+
+class _NoFolders(OsDisk):
+    """A disk that denies a parent which is there, as /proc does."""
+
+    def mkdir(self, path: str) -> None:
+        if path.endswith("x"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        super().mkdir(path)
+
+
+def test_a_place_where_no_folder_can_be_made_is_refused(tmp_path: Path) -> None:
+    """[X5] A clear error; trying the parent again and again would never end."""
+    storage = LocalStorage(str(tmp_path / "x"), _NoFolders())
+    with pytest.raises(StorageFailed, match="no folder can be made there"):
+        storage.put_if_absent("a", b"1")
