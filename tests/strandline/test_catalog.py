@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strandline
+from strandline.cli import main
 from strandline.tableformat import codec, names
 from tests.format_spec.places import validator
 from tests.tables import memory_url
@@ -270,3 +271,16 @@ class _BreaksOff:
             return watched
 
         self.catalog = strandline.Catalog(url, open_at=open_at)
+
+
+def test_the_command_knows_catalogs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[O6] Create, rename, list, drop and bring back from a shell, with JSON for programs."""
+    root = str(tmp_path)
+    assert main(["catalog", "create", root, "n.a", "--schema", "n:int64"]) == 0
+    assert main(["catalog", "rename", root, "n.a", "n.b"]) == 0
+    assert main(["catalog", "drop", root, "n.b"]) == 0
+    assert main(["catalog", "undrop", root, "n.b"]) == 0
+    capsys.readouterr()
+    assert main(["catalog", "list", root, "n", "--json"]) == 0
+    assert '"b"' in capsys.readouterr().out
+    assert main(["catalog", "drop", root, "n.a"]) == 1
