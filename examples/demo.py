@@ -177,7 +177,29 @@ def query() -> None:
         """SELECT 'now' AS version, count(*) AS rows, max(ts) AS newest FROM events
            UNION ALL SELECT '4', count(*), max(ts) FROM events_then"""
     ).show(truncate=False)
+    follow(spark)
     spark.stop()
+
+
+def follow(spark: Any) -> None:
+    """A streaming query that goes on where it stopped."""
+    title("6. A streaming query follows the table")
+    table = strandline.open_table(EVENTS)
+    for _ in range(2):
+        query = (
+            spark.readStream.format("strandline")
+            .load(table.url)
+            .where("action = 'buy'")
+            .writeStream.format("strandline")
+            .option("timeColumn", "ts")
+            .option("checkpointLocation", str(LAKE / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(LAKE / "sales"))
+        )
+        query.awaitTermination()
+        sales = strandline.open_table(LAKE / "sales")
+        print(f"sales copied so far: {sales.tail().next_seq}")
+        table.append([{**late_click(LATE_CLICKS + 1), "action": "buy", "amount": 8.9}])
 
 
 def main() -> int:
