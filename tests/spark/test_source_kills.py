@@ -1,0 +1,82 @@
+"""Drivers of their own: killed in the middle of a write, and one behind Spark Connect."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.source_tables import new_table, numbers_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
+ROOT = Path(__file__).parents[2]
+
+_DRIVER = """
+import os, signal, sys
+import strandline.spark
+from strandline.spark import source_write
+from tests.spark.source_tables import events_frame
+url, when = sys.argv[1:]
+spark = strandline.spark.session()
+commit = source_write.commit_files
+def killed(*args, **options):
+    if when == "after":
+        commit(*args, **options)
+    if when != "never":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return commit(*args, **options)
+source_write.commit_files = killed
+keys = {"path": url, "txnAppId": "job", "txnVersion": "1"}
+strandline.spark.save(events_frame(spark, 100), "append", keys)
+spark.stop()
+"""
+
+
+def run(script: str, *arguments: str) -> int:
+    """The exit code of a driver of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        cwd=Path(arguments[0]).parent,
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode
+
+
+@pytest.mark.parametrize(("when", "version"), [("before", 1), ("after", 2)])
+def test_a_killed_driver(tmp_path: Path, when: str, version: int) -> None:
+    """[C7] Killed between the files and the commit, or behind it: the next run makes it whole."""
+    table = new_table(tmp_path / "t")
+
+    assert run(_DRIVER, table.url, when) == -signal.SIGKILL
+    assert table.tail().version == version
+    assert run(_DRIVER, table.url, "never") == 0
+
+    assert numbers_of(table) == list(range(100))
+    assert table.tail().version == 2
+
+
+_CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+from strandline.spark import register_source
+from tests.spark.source_tables import events_frame, load
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+register_source(spark)
+events_frame(spark, 5).write.format("strandline").mode("append").save(sys.argv[1])
+assert sorted(row.n for row in load(spark, sys.argv[1], columns="n").collect()) == [0, 1, 2, 3, 4]
+spark.stop()
+"""
+
+
+def test_spark_connect(tmp_path: Path) -> None:
+    """[C11] Reading and writing needs no JVM in the client's reach."""
+    pytest.importorskip("grpc_status")
+    table = new_table(tmp_path / "t")
+    assert run(_CONNECT, table.url) == 0
+    assert numbers_of(table) == [0, 1, 2, 3, 4]
