@@ -53,10 +53,18 @@ class UserTable(Table):
             "scope='shared'. Nothing was changed."
         )
 
+    def _not_for_users(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidInput(
+            "files of tables with scope='user' are not rewritten yet: compact, delete and "
+            "overwrite serve tables with scope='shared'. Nothing was changed. Rows of users end by "
+            "the table's ttl."
+        )
+
     evolve = fence = mark_dropped = set = expire = _of_the_table
     # Other users' files lie in the same folders: seen from here they would be garbage.
     vacuum = expire_versions = purge = maintain = _of_the_table
     writer = async_writer = recover = _no_log
+    compact = delete = overwrite = _not_for_users
 
 
 class UserScans:

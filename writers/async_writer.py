@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from strandline.tableformat.errors import WriterBusy, WriterClosed
+from strandline.writers.options import check_seconds
 from strandline.writers.receipts import Receipt
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class AsyncWriter:
         A task that is cancelled while it waits for memory has given nothing. Later its rows may
         have been taken, once.
         """
+        check_seconds("timeout", timeout)
         writer = self.writer
         taken: _Taken | None = None
         if self._is_quick and self._taking is None:

@@ -69,9 +69,7 @@ class WriterOptions:
         if self.flush_records is not None:
             _check_positive("flush_records", self.flush_records)
         for name in ("timeout_s", "close_timeout_s"):
-            value = getattr(self, name)
-            if value is not None and (type(value) not in (int, float) or not value >= 0):
-                raise InvalidInput(f"{name} must be seconds, 0 or more, or None, not {value!r}")
+            check_seconds(name, getattr(self, name))
 
     @property
     def compact_at(self) -> int | None:
@@ -91,6 +89,12 @@ class WriterOptions:
     def most_bytes(self) -> int:
         """Bytes in one commit, about; a producer that waits for its commit wants small ones."""
         return min(self.flush_bytes, 2**20) if self.ack == "committed" else self.flush_bytes
+
+
+def check_seconds(name: str, value: object) -> None:
+    """A time to wait; None has a meaning of its own everywhere."""
+    if value is not None and (type(value) not in (int, float) or not value >= 0):  # type: ignore[operator] # just looked
+        raise InvalidInput(f"{name} must be seconds, 0 or more, or None, not {value!r}")
 
 
 def _check_positive(name: str, value: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strandline.tableformat.errors import WriterBusy
+from strandline.writers.options import check_seconds
 from strandline.writers.results import Commit
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Receipt:
         Asks the writer not to wait for more rows. If it cannot commit them any more, its error is
         raised; the rows are still in its log.
         """
+        check_seconds("timeout", timeout)
         memtable = self._memtable
         if not memtable.settled.is_set():
             self._ask(memtable)

@@ -24,6 +24,7 @@ from strandline.writers.ingest import to_arrow
 from strandline.writers.log_places import open_log, open_place
 from strandline.writers.memtable import Memtable, Placement
 from strandline.writers.metrics import Metrics
+from strandline.writers.options import check_seconds
 from strandline.writers.processes import look_after
 from strandline.writers.receipts import Receipt
 from strandline.writers.recovery import Recovered, recover
@@ -139,6 +140,8 @@ class Writer:
 
     def _take(self, data: Any, timeout: float | None) -> tuple[Memtable, int]:
         """Take rows without waiting for what `ack` promises."""
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         limit_s = self._options.timeout_s if timeout is None else timeout
         taken = self._take_row(data, limit_s)
         if taken is None:
@@ -259,6 +262,7 @@ class Writer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Return once every row taken so far is committed; `WriterBusy` after `timeout` seconds."""
+        check_seconds("timeout", timeout)
         now = self._place.chain.runtime.monotonic
         until = None if timeout is None else now() + timeout
         with self._buffers.changed:
@@ -320,6 +324,7 @@ class Writer:
 
         What is left stays in the log, and the next writer of this id commits it.
         """
+        check_seconds("timeout", timeout)
         if self._closed is None:
             with self._buffers.changed:
                 self._buffers.closing = True

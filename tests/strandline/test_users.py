@@ -106,6 +106,9 @@ def test_what_does_not_fit_the_scope_is_refused() -> None:
         table.scan()
     with pytest.raises(strandline.InvalidInput, match="own handle"):
         table.user("a").evolve(add={"x": "int64"})
+    for verb in ("compact", "delete", "overwrite"):
+        with pytest.raises(strandline.InvalidInput, match="not rewritten yet"):
+            getattr(table.user("a"), verb)()
     with pytest.raises(strandline.InvalidInput, match="scope"):
         strandline.create_table(memory_url(), COLUMNS, scope="planet")
     with pytest.raises(strandline.InvalidInput, match="shared"):

@@ -415,6 +415,24 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
     assert rig.open().version == 1
 
 
+@pytest.mark.parametrize("timeout", ["1", -1, float("nan"), True, [2]], ids=str)
+def test_a_timeout_that_is_no_time_is_refused(tmp_path: Path, timeout: Any) -> None:
+    """[E1] By append, wait, flush and close; the rows before it are committed all the same."""
+    rig = Rig()
+    with rig.table.writer("w", wal=tmp_path / "wal", **LATER) as writer:
+        receipt = writer.append(event(1))
+        calls = (
+            lambda: writer.append(event(2), timeout=timeout),
+            lambda: receipt.wait(timeout),
+            lambda: writer.flush(timeout),
+            lambda: writer.close(timeout),
+        )
+        for call in calls:
+            with pytest.raises(strandline.InvalidInput, match="timeout must be seconds"):
+                call()
+    assert rig.open().tail().next_seq == 1
+
+
 def test_a_pinned_table_has_no_writer() -> None:
     """It reads one version."""
     rig = Rig()
