@@ -21,6 +21,7 @@ CITES: Final = {
     "v1_sharded_late": "SHA-1 SHA-4 LATE-1 LATE-2 LATE-4 RD-1 POS-7 POS-8 CFG-4",
     "v1_replaced": "MAN-10 COM-15 COM-5",
     "v1_compacted": "ROW-9 PAR-6 COM-13 COM-14 COM-16 MAN-10 TIM-5 RD-1",
+    "v1_lifecycle": "EXP-2 EXP-3 EXP-4 TRM-1 TAG-1 TAG-2 RBK-1 VIS-1 VIS-3",
     "v1_fence": "JSON-3 HIS-3",
     "v1_floor_and_trim": "VIS-1 VIS-3 HIS-3",
     "v1_unknown_fields": "JSON-4 VER-3 VER-4 COM-6",

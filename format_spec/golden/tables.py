@@ -365,6 +365,25 @@ def compacted(world: World) -> None:
     table.append([{"ts": at(6), "k": "e", "n": 101}])
 
 
+@golden(
+    "Expiry, a trim, a tag, changed settings and a rollback: windows gone from inline segments, "
+    "pages and folded windows.",
+    also=(9, 14),
+)
+def lifecycle(world: World) -> None:
+    table = world.create({"ts": "timestamptz", "n": "int32"}, time_column="ts", ttl="1d")
+    with small_limits():
+        for n in range(5):
+            table.append([{"ts": at(n // 2 - 30), "n": n}, {"ts": at(n - 20), "n": 10 + n}])
+    table.tag("before")
+    table.expire(now=at(0), grace="24h")
+    table.append([{"ts": at(-1), "n": 20}])
+    table.set(ttl="2d", history="30d", delete_on_empty_secs=3_600)
+    table.trim(4)
+    table.rollback("before")
+    table.append([{"ts": at(-1), "n": 21}])
+
+
 @golden("A fence: it changes nothing for readers.")
 def fence(world: World) -> None:
     table = world.create({"n": "int32"})
