@@ -25,6 +25,8 @@ from strandline.tableformat.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
     from strandline.catalog.local_cache import LocalCache
     from strandline.tableformat.storage import Storage
 
@@ -244,6 +246,18 @@ class ManifestService:
                 room -= len(data)
                 if room >= 0:
                     self._waiting[key] = data
+
+    # --- rows of verified files ---
+
+    def remembered(self, path: str, identity: str) -> pa.Table | None:
+        """Rows of an immutable object, if they are still in memory."""
+        found: pa.Table | None = self._memory.get(ObjectKey(self.storage.url, path, identity))
+        self._count(memory_hits=found is not None, memory_misses=found is None)
+        return found
+
+    def remember(self, path: str, identity: str, rows: pa.Table) -> None:
+        """Keep rows in memory, where the least recently used leave first."""
+        self._memory.put(ObjectKey(self.storage.url, path, identity), rows, rows.nbytes)
 
     # --- documents that check themselves ---
 

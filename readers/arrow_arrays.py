@@ -61,6 +61,15 @@ def integers(values: pa.ChunkedArray) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
 
 
+def among(numbers: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the numbers are in a sorted list."""
+    if not len(ascending):
+        return np.zeros(len(numbers), np.bool_)
+    places = np.minimum(np.searchsorted(ascending, numbers), len(ascending) - 1)
+    found: NDArray[np.bool_] = ascending[places] == numbers
+    return found
+
+
 def true_rows(values: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Where a boolean column is TRUE, and not FALSE or null."""
     found = np.empty(len(values), np.bool_)

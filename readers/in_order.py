@@ -53,7 +53,7 @@ def in_order(
         else:
             yield rows
     if held:
-        yield _sorted(pa.concat_tables(held))
+        yield sorted_rows(held)
 
 
 def _below(held: list[pa.Table], limit: int) -> tuple[pa.Table | None, list[pa.Table]]:
@@ -61,13 +61,15 @@ def _below(held: list[pa.Table], limit: int) -> tuple[pa.Table | None, list[pa.T
     rows = pa.concat_tables(held)
     small = integers(rows.column("_seq")) < limit
     if small.all():
-        return _sorted(rows), []
+        return sorted_rows([rows]), []
     if not small.any():
         return None, [rows]
-    return _sorted(rows.filter(bool_array(small))), [rows.filter(bool_array(~small))]
+    return sorted_rows([rows.filter(bool_array(small))]), [rows.filter(bool_array(~small))]
 
 
-def _sorted(rows: pa.Table) -> pa.Table:
+def sorted_rows(tables: Sequence[pa.Table]) -> pa.Table:
+    """All rows of some tables by their numbers."""
+    rows = pa.concat_tables(tables)
     numbers = integers(rows.column("_seq"))
     if bool((numbers[1:] > numbers[:-1]).all()):
         return rows

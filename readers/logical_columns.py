@@ -88,6 +88,12 @@ class LogicalColumns:
     def _column(self, stored: Stored, column: Column, count: int) -> Any:
         target = types.to_arrow(column.type)
         values = stored.get(column.physical_name)
+        if not column.nullable and count and (values is None or values.null_count):
+            # Such as a key: nobody can say which row this one replaces.
+            raise CorruptTable(
+                f"{self._entry.path}: column {column.name!r} must have a value in every row, and "
+                "some have none"
+            )
         if values is None:
             return pa.nulls(count, target)
         held = values.type

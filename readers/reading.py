@@ -71,7 +71,9 @@ class Snapshot:
             if type(value) is not int or value < 0:
                 raise InvalidInput(f"{name} must be an integer of 0 or more, not {value!r}")
         if ts is not None:
-            found = self._make_scan(Request(columns=["_seq"], start_ts=ts, limit=1)).to_arrow()
+            found = self._make_scan(
+                Request(columns=["_seq"], start_ts=ts, limit=1, all_rows=True)
+            ).to_arrow()
             return int(found.column(0)[0].as_py()) if found.num_rows else self.tail_seq
         if tail_offset is not None:
             return max(self._trim_seq, self.tail_seq - tail_offset)
@@ -90,7 +92,13 @@ class Snapshot:
         """Rows from `start_seq` on, up to the first limit that is reached."""
         reader = _Reader(limits)
         wanted = None if columns is None else list(dict.fromkeys([*columns, *POSITION]))
-        request = Request(columns=wanted, filter=filter, start_seq=start_seq, limit=limits.count)
+        request = Request(
+            columns=wanted,
+            filter=filter,
+            start_seq=start_seq,
+            limit=limits.count,
+            all_rows=True,
+        )
         if wanted is None:
             names = self._make_scan(Request()).schema.names
             request = Request(
@@ -98,6 +106,7 @@ class Snapshot:
                 filter=filter,
                 start_seq=start_seq,
                 limit=limits.count,
+                all_rows=True,
             )
             columns = names
         if limits.count == 0:

@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from strandline.readers.explain import explain_plan
-from strandline.readers.in_order import in_order, needs_numbers
+from strandline.readers.in_order import in_order, needs_numbers, sorted_rows
+from strandline.readers.keyed import KEEP_BYTES, find_winners
 from strandline.readers.planner import plan_scan, plan_segments
 from strandline.readers.read_ahead import DEFAULT_MEMORY_BYTES, ReadAhead
 from strandline.readers.split_reader import SplitReader
-from strandline.tableformat.binding import bind
-from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.binding import all_true, bind, columns_of
+from strandline.tableformat.errors import InvalidInput, UnsupportedFormat
 from strandline.tableformat.expressions import all_of, col
 from strandline.tableformat.filter_parser import filter_from
-from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID, WINDOW_ID
+from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID, TS_ID, WINDOW_ID
+from strandline.tableformat.keys import before_winners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from strandline.catalog.manifest_service import ManifestService
+    from strandline.readers.key_lookup import KeySet
     from strandline.readers.splits import Plan, Split
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.expressions import Expression
@@ -54,10 +57,14 @@ class Request:
     """Whether to look into index files; without them a scan gives the same rows."""
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     """What rows on their way to the caller may take, as planned."""
+    all_rows: bool = False
+    """In a keyed table: rows that a newer one of their key has replaced, too."""
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
             raise InvalidInput("columns is a list of names, not one string")
+        if type(self.all_rows) is not bool:
+            raise InvalidInput(f"all_rows must be True or False, not {self.all_rows!r}")
         for name in ("start_seq", "end_seq", "start_ts", "end_ts", "limit", "memory_bytes"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
@@ -67,7 +74,8 @@ class Request:
 class Scan:
     """Rows of one version that match a request, in the order of their sequence numbers.
 
-    `start_seq`, `start_ts` and `end_ts` are inclusive, `end_seq` is exclusive.
+    Of a keyed table, the newest row of each key, if it matches. `start_seq`, `start_ts` and
+    `end_ts` are inclusive, `end_seq` is exclusive.
     """
 
     def __init__(
@@ -80,18 +88,34 @@ class Scan:
         trim_seq: int,
         unflushed: Sequence[pa.Table] = (),
         among: Sequence[SegmentEntry] | None = None,
+        keys: KeySet | None = None,
     ) -> None:
         """Take rows that are not committed yet as `unflushed`, with their hidden columns.
 
         `among`: only these segments of the version, as one of several workers reads them.
+        `keys`: of a keyed table, only the rows of these.
         """
         self._service, self._storage = service, service.storage
         self._manifest, self._request = manifest, request
-        self._unflushed, self._among = unflushed, among
+        self._unflushed, self._among, self._keys = unflushed, among, keys
         self._floor_ts, self._trim_seq = floor_ts, trim_seq
         self._columns = _chosen(manifest, request.columns)
         self._bound = _bound(manifest, request, floor_ts=floor_ts, trim_seq=trim_seq)
         self._order = _order_column(manifest, request)
+        self._afterwards: Bound | None = None
+        """What is asked of winners only."""
+        if self.newest_only:
+            self._afterwards = _bound(manifest, request, floor_ts=0, trim_seq=0)
+            visible = _bound(manifest, Request(), floor_ts=floor_ts, trim_seq=trim_seq)
+            early = self._afterwards and before_winners(
+                self._afterwards, manifest.config.primary_key
+            )
+            self._bound = all_true([visible, early])
+
+    @property
+    def newest_only(self) -> bool:
+        """Whether replaced rows are left out: then the files are not yet the answer."""
+        return bool(self._manifest.config.primary_key) and not self._request.all_rows
 
     @property
     def version(self) -> int:
@@ -118,10 +142,16 @@ class Scan:
             trim_seq=self._trim_seq,
             unflushed=self._unflushed,
             among=self._among,
+            keys=self._keys,
         )
 
     def of_segments(self, entries: Sequence[SegmentEntry]) -> Scan:
         """The part of this scan that lies in some segments of its plan."""
+        if self.newest_only:
+            raise UnsupportedFormat(
+                f"{self._storage.url} has a primary key: which row is the newest of its key cannot "
+                "be told from some files. Read the table with strandline.open_table(...).scan()."
+            )
         return Scan(
             self._service,
             self._manifest,
@@ -145,11 +175,10 @@ class Scan:
     @cached_property
     def _plan(self) -> Plan:
         indexes = self._request.indexes
+        bound = all_true([self._bound, None if self._keys is None else self._keys.bound])
         if self._among is not None:
-            return plan_segments(
-                self._service, self._manifest, self._bound, self._among, indexes=indexes
-            )
-        return plan_scan(self._service, self._manifest, self._bound, indexes=indexes)
+            return plan_segments(self._service, self._manifest, bound, self._among, indexes=indexes)
+        return plan_scan(self._service, self._manifest, bound, indexes=indexes)
 
     def plan(self) -> Plan:
         """The segments that will be read, and what each step of planning removed."""
@@ -160,6 +189,12 @@ class Scan:
         lines = [f"version {self.version} of {self._storage.url}"]
         if self._request.filter is not None:
             lines.append(f"filter: {filter_from(self._request.filter)}")
+        if self.newest_only:
+            key = ", ".join(column.name for column in self._manifest.key_columns)
+            lines.append(
+                f"newest row of each key ({key}): found first, with what the filter says about "
+                "the key and the least _ts"
+            )
         if self._unflushed:
             lines.append(f"unflushed: {self.unflushed_rows} rows in the writer's memory")
         lines.extend(explain_plan(self._plan))
@@ -221,13 +256,13 @@ class Scan:
 
     def count(self) -> int:
         """How many rows there are; only what the filter looks at is read."""
-        splits = self._plan.splits
-        count = sum(split.entry.row_count for split in splits if split.bound is None)
-        count += sum(int(self._filtered(rows).num_rows) for rows in self._unflushed)
+        splits, in_memory = self._sources()
+        count = sum(split.sure_rows or 0 for split in splits)
+        count += sum(int(rows.num_rows) for rows in in_memory)
         limit = self._request.limit
         if limit is None or count < limit:
             # Some column must tell the number of rows; this one is never stored.
-            doubtful = [self._reader(s, {WINDOW_ID}) for s in splits if s.bound is not None]
+            doubtful = [self._reader(s, {WINDOW_ID}) for s in splits if s.sure_rows is None]
             count += sum(int(rows.num_rows) for _, rows in self._read_ahead(doubtful))
         return count if limit is None else min(count, limit)
 
@@ -254,13 +289,14 @@ class Scan:
         from strandline.readers import ordered  # noqa: PLC0415 - kernels for sorting
 
         request = self._request
+        splits, in_memory = self._sources()
         best = ordered.BestRows(key, limit=request.limit, descending=request.descending)
-        for rows in self._unflushed:
-            best.add(self._filtered(rows))
         wanted = {column.id for column in self._columns} | {key.id, SEQ_ID}
+        for rows in in_memory:
+            best.add(rows.select(_names_of(self._manifest, wanted)))
         ordered.collect(
             best,
-            self._plan.splits,
+            splits,
             key=key,
             descending=request.descending,
             limit=request.limit,
@@ -271,7 +307,8 @@ class Scan:
             yield self._answer(best.rows)
 
     def _in_sequence(self) -> Iterator[pa.Table]:
-        splits, segments = self._plan.splits, self._plan.segments
+        splits, in_memory = self._sources()
+        segments = [split.entry for split in splits]
         numbered = needs_numbers(segments)
         wanted = {column.id for column in self._columns}
         readers = []
@@ -280,14 +317,53 @@ class Scan:
         for split, sort in zip(splits, numbered, strict=True):
             columns = wanted | {SEQ_ID} if sort else wanted
             readers.append(self._reader(split, columns, most_rows=None if sort else limit))
-            rows_sure += split.entry.row_count if split.bound is None else 0
+            rows_sure += split.sure_rows or 0
             if limit is not None and rows_sure >= limit and not sort:
                 break
         found = self._read_ahead(readers, may_stop=limit is not None and rows_sure < limit)
         for rows in in_order(segments[: len(readers)], numbered, found):
             yield self._answer(rows)
-        for rows in self._unflushed:
-            yield self._answer(self._filtered(rows))
+        for rows in in_memory:
+            yield self._answer(rows)
+
+    def _sources(self) -> tuple[Sequence[Split], list[pa.Table]]:
+        """What is to be read, and matching rows that are in memory and come behind."""
+        if self.newest_only:
+            return self._newest()
+        return self._plan.splits, [self._filtered(r, self._bound) for r in self._unflushed]
+
+    def _newest(self) -> tuple[Sequence[Split], list[pa.Table]]:
+        manifest, splits = self._manifest, self._plan.splits
+        most = min(KEEP_BYTES, self._request.memory_bytes // _UNITS_IN_BUDGET)
+        keep = self._plan.report.bytes_planned <= most
+        ids = {*manifest.config.primary_key, SEQ_ID, TS_ID}
+        if keep:
+            last = self._afterwards
+            ids |= {column.id for column in self._columns} | (columns_of(last) if last else set())
+            ids |= set() if self._order is None else {self._order.id}
+        waiting = [self._of_keys(self._filtered(rows, self._bound)) for rows in self._unflushed]
+        winners, seen = find_winners(
+            manifest,
+            splits,
+            lambda chosen: self._candidates(chosen, ids),
+            unflushed=waiting,
+            keep=keep,
+        )
+        in_memory = ([sorted_rows(seen)] if seen else []) + waiting
+        found = [self._filtered(winners.only(rows), self._afterwards) for rows in in_memory]
+        if keep:
+            return (), found
+        return winners.splits(splits, self._afterwards, manifest.config.zone_rows), found
+
+    def _candidates(
+        self, splits: Sequence[Split], wanted: set[int]
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Rows that may win, or lose to what wins."""
+        for index, rows in self._read_ahead([self._reader(split, wanted) for split in splits]):
+            yield index, self._of_keys(rows)
+
+    def _of_keys(self, rows: pa.Table) -> pa.Table:
+        return rows if self._keys is None else self._keys.only(rows)
 
     def _reader(self, split: Split, wanted: set[int], most_rows: int | None = None) -> SplitReader:
         return SplitReader(
@@ -307,14 +383,14 @@ class Scan:
             may_stop=may_stop,
         )
 
-    def _filtered(self, rows: pa.Table) -> pa.Table:
+    def _filtered(self, rows: pa.Table, bound: Bound | None) -> pa.Table:
         # Row filters need pyarrow's kernels, which planning does without: see the import test.
         from strandline.readers.evaluate import filter_table  # noqa: PLC0415
 
-        if self._bound is None:
+        if bound is None:
             return rows
         names = {c.id: c.name for c in (*self._manifest.schema.columns, *HIDDEN_COLUMNS.values())}
-        return filter_table(self._bound, rows, names)
+        return filter_table(bound, rows, names)
 
     def _answer(self, rows: pa.Table) -> pa.Table:
         """The columns that were asked for, in the types that the schema says."""
@@ -339,6 +415,12 @@ def _chosen(manifest: Manifest, names: Sequence[str] | None) -> list[Column]:
     if not chosen:
         raise InvalidInput("columns is empty; name at least one column, or leave it out")
     return chosen
+
+
+def _names_of(manifest: Manifest, column_ids: set[int]) -> list[str]:
+    """Names in the order in which files are read, whatever rows in memory hold besides."""
+    columns = (*manifest.schema.columns, *HIDDEN_COLUMNS.values())
+    return [column.name for column in columns if column.id in column_ids]
 
 
 def _order_column(manifest: Manifest, request: Request) -> Column | None:

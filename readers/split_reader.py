@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.readers import footers, row_ranges
-from strandline.readers.arrow_arrays import bool_array, int64_array, true_rows
+from strandline.readers.arrow_arrays import among, bool_array, int64_array, integers, true_rows
 from strandline.readers.logical_columns import LogicalColumns
 from strandline.readers.sources import PageSource
 from strandline.readers.sparse_file import SparseFile
 from strandline.tableformat import types
-from strandline.tableformat.binding import columns_of
+from strandline.tableformat.binding import BoundConstant, columns_of
 from strandline.tableformat.errors import CorruptTable, InvalidInput, MissingFile, ObjectMissing
-from strandline.tableformat.hidden_columns import WINDOW_ID
+from strandline.tableformat.hidden_columns import SEQ_ID, WINDOW_ID
 from strandline.tableformat.types import Domain
 
 if TYPE_CHECKING:
@@ -93,9 +93,13 @@ class SplitReader:
         self.entry = self._entry = split.entry
         self._manifest, self._split = manifest, split
         self._bound = bound = split.bound
+        if split.only_seqs is not None and bound is None:
+            self._bound = bound = BoundConstant(value=True)
         self._most_rows, self._unit_memory = most_rows, unit_memory_bytes
         self._logical = LogicalColumns(manifest, split.entry)
         looked_at = frozenset() if bound is None else columns_of(bound)
+        if split.only_seqs is not None:
+            looked_at |= {SEQ_ID}
         # A filter that looks at no column still needs one, to know how many rows there are.
         self._filter_ids: frozenset[int] = looked_at or frozenset({WINDOW_ID})
         self._wanted = frozenset(wanted)
@@ -276,7 +280,10 @@ class SplitReader:
         # Row filters need pyarrow's kernels, which planning does without: see the import test.
         from strandline.readers.evaluate import evaluate  # noqa: PLC0415
 
-        return true_rows(evaluate(bound, table, self._logical.all_names))
+        mask = true_rows(evaluate(bound, table, self._logical.all_names))
+        if self._split.only_seqs is not None:
+            mask &= among(integers(table.column("_seq")), self._split.only_seqs)
+        return mask
 
     def _fetch(self, file: SparseFile, ranges: Sequence[tuple[int, int]]) -> None:
         missing = [found for found in ranges if not file.holds(*found)]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strandline.tableformat.segments import DENSE
+
 if TYPE_CHECKING:
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.page_table import PageTable
@@ -29,6 +31,18 @@ class Split:
     """What its rows have to be asked; None: all of them match."""
     strategy: tuple[str, ...] = ()
     """How the zones were chosen, in words."""
+    only_seqs: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    """Ascending sequence numbers: other rows do not count, whatever the filter says; None: all do.
+    Some may be those of other segments."""
+
+    @property
+    def sure_rows(self) -> int | None:
+        """How many rows it gives; None where that is not known without reading."""
+        if self.bound is not None:
+            return None
+        if self.only_seqs is None:
+            return self.entry.row_count
+        return len(self.only_seqs) if self.entry.rows_are == DENSE else None
 
     @property
     def rows_planned(self) -> int:

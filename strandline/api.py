@@ -17,7 +17,7 @@ from strandline.tableformat.errors import (
     TableNotFound,
     VersionNotFound,
 )
-from strandline.tableformat.manifest import CommitRecord, Manifest
+from strandline.tableformat.manifest import KEYED, CommitRecord, Manifest
 from strandline.tableformat.schema import schema_from
 from strandline.tableformat.storage import open_storage
 from strandline.tableformat.stores.probe import probe_once_per_process
@@ -76,6 +76,7 @@ def create_table(
     `schema`: an Arrow schema, or a dict of names to types such as `{"ts": "timestamptz"}`.
     `time_column`: where a row's time comes from; without one, it is the time of arrival.
     `ttl`: how long rows live (`"7d"`, `"12h"`); it decides the length of time windows.
+    `primary_key`: a column, or several; of rows with the same key, scans give the newest.
     `exist_ok`: open the table if there is one already. `cache`: as for `open_table`.
     `kind`: `"stream"` for short-lived rows of many users, which needs a `ttl` and a `row_id`
     (docs/streams.md).
@@ -138,6 +139,7 @@ def create_in(
     )
     # A reader that knows nothing of users would take the table for an empty one.
     features = ("user_scope",) if settings.scope == USER_SCOPE else ()
+    columns = columns.requiring(settings.primary_key)
     first = Manifest(
         table_uuid=runtime.random_hex(16),
         version=1,
@@ -147,7 +149,7 @@ def create_in(
         next_column_id=len(columns.columns) + 1,
         config=settings,
         history=(record,),
-        reader_features=features,
+        reader_features=(KEYED,) if settings.primary_key else features,
         writer_features=features,
     )
     try:

@@ -135,6 +135,9 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timestamping", metavar="MODE")
     parser.add_argument("--order", metavar="ORDER")
     parser.add_argument("--uncapped", action="store_true", help="allow times in the future")
+    parser.add_argument(
+        "--primary-key", metavar="NAME,…", help="scans give the newest row of each key"
+    )
     parser.add_argument("--stats-columns", metavar="NAME,…", help="columns with stats for pruning")
     parser.add_argument("--row-group-rows", type=int, metavar="N")
     parser.add_argument("--writer-retention", metavar="DURATION")
@@ -192,6 +195,9 @@ def _add_scan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="show the plan, read no rows")
     parser.add_argument("--no-indexes", action="store_true", help="leave index files alone")
     parser.add_argument("--count", action="store_true", help="show only how many rows there are")
+    parser.add_argument(
+        "--all-rows", action="store_true", help="of a keyed table, rows that were replaced too"
+    )
     _add_version(parser)
 
 

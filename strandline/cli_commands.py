@@ -77,6 +77,7 @@ def create(given: Namespace) -> int:
         cli_input.schema(given.schema),
         time_column=given.time_column,
         ttl=given.ttl,
+        primary_key=cli_input.names(given.primary_key),
         storage_options=_options(given),
         exist_ok=given.exist_ok,
         uncapped=given.uncapped,
@@ -178,6 +179,7 @@ def scan(given: Namespace) -> int:
         end_ts=cli_input.milliseconds(given.end_ts),
         limit=given.limit,
         indexes=not given.no_indexes,
+        all_rows=given.all_rows,
     )
     if given.explain:
         if given.json:
@@ -263,6 +265,7 @@ def describe(given: Namespace) -> int:
         "bytes": sum(sizes),
         "columns": {c.name: str(c.type) for c in manifest.schema.columns},
         "time_column": None if config.time_column is None else by_id[config.time_column].name,
+        "primary_key": [column.name for column in manifest.key_columns] or None,
         "ttl_ms": config.ttl_ms,
         "window_ms": config.window_ms,
         "timestamping": config.timestamping,
@@ -272,6 +275,7 @@ def describe(given: Namespace) -> int:
     }
     if not given.json:
         facts["columns"] = ", ".join(f"{c.name} {c.type}" for c in manifest.schema.columns)
+        facts["primary_key"] = ", ".join(c.name for c in manifest.key_columns) or None
     cli_output.print_facts(facts, as_json=given.json)
     return 0
 

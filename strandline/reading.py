@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
+    import numpy as np
+
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.readers.follow import Follow
+    from strandline.readers.key_lookup import KeySet
     from strandline.readers.reading import Reading
     from strandline.tableformat.expressions import Expression
     from strandline.tableformat.manifest import CommitRecord, Manifest
@@ -57,6 +60,7 @@ class ReadsRows:
         order_by: str | None = None,
         descending: bool = False,
         indexes: bool = True,
+        all_rows: bool = False,
     ) -> Scan:
         """Rows in the order of their sequence numbers, from the version that is newest now.
 
@@ -67,6 +71,8 @@ class ReadsRows:
         `order_by` names another column to sort by; equal values follow each other by `_seq`, nulls
         come last, NaN is the greatest. With `limit` only the best parts of the table are read.
         `indexes=False` leaves index files alone: the rows are the same, it only takes longer.
+        A keyed table gives the newest row of each key, if that one matches; with `all_rows`, every
+        stored row that does.
         """
         request = Request(
             columns=columns,
@@ -79,6 +85,7 @@ class ReadsRows:
             order_by=order_by,
             descending=descending,
             indexes=indexes,
+            all_rows=all_rows,
         )
         return self._scan(self._latest().manifest, request)
 
@@ -94,16 +101,24 @@ class ReadsRows:
         """
         return self.scan(columns, filter, **options).scan_polars()
 
-    def _scan(self, manifest: Manifest, request: Request) -> Scan:
-        head = self._head.manifest
+    def _scan(self, manifest: Manifest, request: Request, keys: KeySet | None = None) -> Scan:
+        visible = self._visible(manifest)
         return Scan(
             self._chain.service,
             manifest,
             request,
-            # What has expired stays hidden, also when an older version is read.
-            floor_ts=max(manifest.floor_ts, head.floor_ts),
-            trim_seq=max(manifest.trim_seq, head.trim_seq),
+            floor_ts=visible["floor_ts"],
+            trim_seq=visible["trim_seq"],
+            keys=keys,
         )
+
+    def _visible(self, manifest: Manifest) -> dict[str, int]:
+        """What has expired stays hidden, also when an older version is read."""
+        head = self._head.manifest
+        return {
+            "floor_ts": max(manifest.floor_ts, head.floor_ts),
+            "trim_seq": max(manifest.trim_seq, head.trim_seq),
+        }
 
     def read(
         self,
@@ -122,13 +137,13 @@ class ReadsRows:
         Starts at `from_seq`, or at the first row at or after `from_ts` (ms), or `tail_offset` rows
         before the tail; ends after `count` rows or about `bytes` bytes, before the first row at or
         after `until_ts`, or at the tail. A start behind the tail is `BeyondTail`, which says where
-        the tail is.
+        the tail is. The stream of a keyed table is that of its changes: every stored row.
         """
         from strandline.readers import reading  # noqa: PLC0415 - kernels that planning does without
 
         limits = reading.ReadLimits(count=count, bytes=bytes, until_ts=until_ts)
         manifest = self._latest().manifest
-        trim_seq = max(manifest.trim_seq, self._head.manifest.trim_seq)
+        trim_seq = self._visible(manifest)["trim_seq"]
         snapshot = reading.Snapshot(
             lambda request: self._scan(manifest, request), trim_seq, manifest.next_seq
         )
@@ -146,7 +161,8 @@ class ReadsRows:
         """Arrow batches of rows as they are committed, from `from_seq` on (by default: new ones).
 
         Endless; `stop()`, or leaving a `with` block, ends it. Looks for rows every `poll`. After
-        an error the next step goes on behind the last batch that was given.
+        an error the next step goes on behind the last batch that was given. Of a keyed table,
+        every stored row: each is a change.
         """
         from strandline.readers.follow import Follow  # noqa: PLC0415
 
@@ -166,6 +182,7 @@ class ReadsRows:
                 filter=filter,
                 start_seq=start_seq,
                 end_seq=end_seq,
+                all_rows=True,
             )
             return self._scan(manifest, request)
 
@@ -187,12 +204,14 @@ class ReadsRows:
         end_ts: int | None = None,
         limit: int = 0,
         latest: bool = False,
+        all_rows: bool = False,
     ) -> pa.Table:
         """Rows of some keys, or of all, by key and then by time; one pass whatever their number.
 
         `keys`: a list of values, in which None finds the rows without a key. `by`: the key's
         column, by default the one the table is sharded by. Both times (ms) are inclusive.
         `limit`: rows per key, the earliest or, with `latest`, the newest; 0 is all.
+        `all_rows`: as for `scan`, where the table has a primary key.
         """
         from strandline.readers.by_key import key_is_among, ordered_by_key  # noqa: PLC0415
 
@@ -209,6 +228,7 @@ class ReadsRows:
             filter=wanted,
             start_ts=start_ts,
             end_ts=end_ts,
+            all_rows=all_rows,
         )
         rows = ordered_by_key(self._scan(manifest, request), key, limit=limit, latest=latest)
         return rows.select(names)
@@ -224,13 +244,45 @@ class ReadsRows:
             raise InvalidInput(f"column {by!r} has type {column.type}, which cannot be a key")
         return column.name
 
+    def exists(self, keys: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """For each of the keys, whether the keyed table holds a row with it; one pass for all.
+
+        `keys`: a list of values (of tuples, where the key has several columns), or Arrow data with
+        the key's columns. Only these columns are read, of the few files that may hold a key.
+        """
+        from strandline.readers import key_lookup  # noqa: PLC0415 - kernels, as for read
+
+        manifest = self._latest().manifest
+        wanted = key_lookup.key_set(keys, manifest)
+        return key_lookup.find_existing(
+            self._chain.service, manifest, wanted, **self._visible(manifest)
+        )
+
+    def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+        """The newest rows of some keys, in the order of the keys; one pass for all.
+
+        `keys`: as for `exists`. A key that the table does not hold is left out.
+        """
+        from strandline.readers import key_lookup  # noqa: PLC0415 - kernels, as for read
+
+        manifest = self._latest().manifest
+        wanted = key_lookup.key_set(keys, manifest)
+        names = list(manifest.schema.arrow.names if columns is None else columns)
+        key = [column.name for column in manifest.key_columns]
+        request = Request(columns=list(dict.fromkeys([*names, *key])))
+        rows = self._scan(manifest, request, wanted).to_arrow()
+        return rows.take(wanted.order(rows)).select(names)
+
     def changes(
         self,
         since_version: int,
         columns: Sequence[str] | None = None,
         filter: str | Expression | None = None,  # noqa: A002 - the word users expect
     ) -> Scan:
-        """Rows that were appended after a version, up to the one this handle reads."""
+        """Rows that were appended after a version, up to the one this handle reads.
+
+        Of a keyed table, every stored row: each is a change.
+        """
         if type(since_version) is not int or since_version < 1:
             raise InvalidInput(
                 f"since_version must be an integer of 1 or more, not {since_version!r}"
@@ -241,7 +293,7 @@ class ReadsRows:
             raise InvalidInput(
                 f"version {since_version} is newer than version {manifest.version}, which is read"
             )
-        request = Request(columns=columns, filter=filter, start_seq=before.next_seq)
+        request = Request(columns=columns, filter=filter, start_seq=before.next_seq, all_rows=True)
         return self._scan(manifest, request)
 
     def tail(self) -> Tail:

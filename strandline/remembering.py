@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from strandline.tableformat.errors import InvalidInput
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,6 +33,11 @@ class RemembersQueries:
         `bucket` (`"1h"`) say what is counted up together; without, the rows themselves are kept.
         """
         self._check_writable()
+        if cast("Table", self).config.primary_key:
+            raise InvalidInput(
+                "a table with a primary key cannot remember queries yet: a new row takes the place "
+                "of an older one, and a kept answer would count both. Nothing was changed."
+            )
         self._remembered(alias).remember(query)
 
     def show(self, alias: str) -> pa.Table:

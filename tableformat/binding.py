@@ -9,8 +9,8 @@ negate a set of rows or segments (where a NULL or a "may match" would turn into 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from strandline.tableformat.column_lookup import ColumnLookup, stored_column
 from strandline.tableformat.errors import InvalidFilter, InvalidInput
@@ -32,7 +32,7 @@ from strandline.tableformat.placement import check_comparable, place
 from strandline.tableformat.types import INTEGER_RANGES, ColumnType, Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from strandline.tableformat.column_names import ColumnName, Place
     from strandline.tableformat.literals import Literal
@@ -76,6 +76,8 @@ class BoundIn:
     """Sorted, without repetition and NaN; may be empty if `with_nan`."""
     with_nan: bool
     negated: bool
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What pruning makes of a long list once, and not for every page again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +156,10 @@ def conjuncts(bound: Bound) -> tuple[Bound, ...]:
     return (bound,)
 
 
-def all_true(parts: Sequence[Bound]) -> Bound | None:
-    """One filter of several that must hold together; None where nothing has to."""
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else BoundAnd(tuple(parts))
+def all_true(parts: Iterable[Bound | None]) -> Bound | None:
+    """One filter of several that must hold together; None has nothing to say."""
+    given = tuple(part for part in parts if part is not None)
+    return given[0] if len(given) == 1 else BoundAnd(given) if given else None
 
 
 def columns_of(bound: Bound) -> frozenset[int]:

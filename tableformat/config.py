@@ -19,7 +19,7 @@ from strandline.tableformat.timestamps import MODES, ORDERS, TS_LIMIT_MS
 from strandline.tableformat.windows import parse_duration, window_ms_for_ttl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from strandline.tableformat.schema import Column, Schema
 
@@ -80,12 +80,15 @@ class Config:
     """After how long without rows maintenance drops the table; 0: never."""
     scope: str = SCOPES[0]
     """`shared`: one chain of versions. `user`: one for each user, next to the table's own."""
+    primary_key: tuple[int, ...] = ()
+    """The columns by which the newest row wins; empty: every row counts."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def protected_ids(self) -> dict[int, str]:
         """Columns this configuration stands on, each with the reason why it has to stay."""
         protected = dict.fromkeys(self.sort_by, "the table's rows are sorted by it")
+        protected |= dict.fromkeys(self.primary_key, "it is part of the table's primary key")
         if self.shard_by is not None:
             protected[self.shard_by] = "it is the table's shard key"
         if self.time_column is not None:
@@ -107,6 +110,7 @@ class Config:
             "history_ms": None if self.history_ms is None else str(self.history_ms),
             "delete_on_empty_ms": str(self.delete_on_empty_ms),
             "scope": self.scope,
+            "primary_key": list(self.primary_key),
         }
         return {
             **self.extra,
@@ -138,6 +142,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "history_ms": str(DEFAULT_HISTORY_MS),
     "delete_on_empty_ms": "0",
     "scope": SCOPES[0],
+    "primary_key": [],
 }
 _FIELDS: Final = frozenset(f.name for f in fields(Config)) - {"extra"}
 
@@ -164,6 +169,7 @@ def from_json(value: Any, schema: Schema) -> Config:
         row_group_rows=given.int32("row_group_rows", least=1),
         writer_retention_ms=given.int64("writer_retention_ms"),
         **_layout_from_json(Fields({**_DEFAULTS, **value}, "config"), schema),
+        primary_key=_primary_key_from_json(Fields({**_DEFAULTS, **value}, "config"), schema),
         extra={key: value[key] for key in value if key not in _FIELDS},
     )
 
@@ -200,6 +206,20 @@ def _layout_from_json(given: Fields, schema: Schema) -> dict[str, Any]:
     }
 
 
+def _primary_key_from_json(given: Fields, schema: Schema) -> tuple[int, ...]:
+    """What decides which rows count; a reader must understand all of it."""
+    ids = given.list("primary_key")
+    for column_id in ids:
+        column = schema.by_id.get(column_id) if type(column_id) is int else None
+        if column is None or column.nullable or _no_key(column) is not None:
+            raise CorruptTable(
+                "config.primary_key must be ids of columns without nulls that can be a key"
+            )
+    if len(set(ids)) != len(ids):
+        raise CorruptTable("config.primary_key names a column twice")
+    return tuple(ids)
+
+
 def make_config(
     schema: Schema,
     *,
@@ -221,6 +241,7 @@ def make_config(
     zone_pages: bool = False,
     indexes: Mapping[str, Iterable[str]] | bool = True,
     scope: str = SCOPES[0],
+    primary_key: str | Sequence[str] | None = None,
 ) -> Config:
     """A configuration from what a user writes, or an error that says what is wrong with it."""
     _check_choice("timestamping", timestamping, MODES)
@@ -234,6 +255,9 @@ def make_config(
         _check_count("jitter_ms", jitter_ms, 0, TS_LIMIT_MS)
     ttl_ms = None if ttl is None else parse_duration(ttl)
     time = None if time_column is None else _time_column(schema, time_column)
+    key = _primary_key(schema, primary_key)
+    if key and scope != SCOPES[0]:
+        raise InvalidInput(f"a table with scope={scope!r} cannot have a primary_key yet")
     if time is None and timestamping == "client-require":
         raise InvalidInput("timestamping='client-require' needs a time_column")
     return Config(
@@ -243,7 +267,7 @@ def make_config(
         timestamping=timestamping,
         uncapped=uncapped,
         order=order,
-        stats_columns=_stats_columns(schema, time, stats_columns),
+        stats_columns=_stats_columns(schema, ([time] if time else []) + key, stats_columns),
         row_group_rows=row_group_rows,
         writer_retention_ms=parse_duration(writer_retention),
         shard_by=_shard_key(schema, shard_by, shards, shard_hash),
@@ -257,6 +281,7 @@ def make_config(
         index_policy=policy.POLICIES[indexes is False],
         indexes=_indexes(schema, time, indexes),
         scope=scope,
+        primary_key=tuple(column.id for column in key),
     )
 
 
@@ -277,6 +302,25 @@ def _indexes(schema: Schema, time: Column | None, given: object) -> KindsByColum
             if reason is not None:
                 raise InvalidInput(f"indexes: column {name!r} of type {column.type}: {reason}")
     return chosen
+
+
+def _no_key(column: Column) -> str | None:
+    """Why a column cannot be part of a key: whose values have canonical bytes can be told apart."""
+    return sharding.unfit(column.type, "xxh64", 1)
+
+
+def _primary_key(schema: Schema, given: object) -> list[Column]:
+    names = [given] if isinstance(given, str) else () if given is None else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput(f"primary_key is a column name or a list of them, not {given!r}")
+    columns = [schema.column(name) for name in names]
+    for column in columns:
+        reason = _no_key(column)
+        if reason is not None:
+            raise InvalidInput(f"primary_key {column.name!r}: {reason}")
+    if len(set(names)) != len(names):
+        raise InvalidInput("primary_key names a column twice")
+    return columns
 
 
 def _check_flag(name: str, value: object) -> None:
@@ -343,8 +387,9 @@ def _time_column(schema: Schema, name: str) -> Column:
 
 
 def _stats_columns(
-    schema: Schema, time: Column | None, names: Iterable[str] | None
+    schema: Schema, first: list[Column], names: Iterable[str] | None
 ) -> tuple[int, ...]:
+    """Columns of `first` have stats in any case: scans ask for times and keys most often."""
     if names is None:
         chosen = [column for column in schema.columns if column.type.domain is not None]
     else:
@@ -356,5 +401,5 @@ def _stats_columns(
                 raise InvalidInput(f"stats_columns: {column.name!r} is nested and has no bounds")
         if len(chosen) > MAX_STATS_COLUMNS:
             raise InvalidInput(f"stats_columns: at most {MAX_STATS_COLUMNS}, not {len(chosen)}")
-    ordered = dict.fromkeys(column.id for column in ([time] if time else []) + chosen)
+    ordered = dict.fromkeys(column.id for column in first + chosen)
     return tuple(ordered)[:MAX_STATS_COLUMNS]

@@ -22,7 +22,9 @@ from strandline.tableformat.values import INT64_MAX
 
 FORMAT_NAME: Final = "strandline"
 FORMAT_VERSION: Final = 1
-READER_FEATURES: Final[frozenset[str]] = frozenset({"user_scope"})
+KEYED: Final = "keyed"
+"""The table has a primary key: of the rows with one key only the newest counts."""
+READER_FEATURES: Final[frozenset[str]] = frozenset({KEYED, "user_scope"})
 """Features a reader must understand, that this library does. Version 1 itself needs none."""
 STREAM: Final = "stream"
 """The feature of stream tables, which only their own reader understands."""
@@ -217,6 +219,11 @@ class Manifest:
     def files_version(self) -> int:
         """The table's version, which names of new files carry: a user's files go by the root's."""
         return self.version if self.root_version is None else self.root_version
+
+    @property
+    def key_columns(self) -> tuple[schemas.Column, ...]:
+        """The primary key; empty where every row counts."""
+        return tuple(self.schema.by_id[i] for i in self.config.primary_key)
 
     def to_json(self) -> bytes:
         """The manifest as its JSON text (SPEC.md, root manifest)."""
@@ -465,6 +472,11 @@ def _check_consistent(manifest: Manifest) -> None:
     ):
         raise CorruptTable(
             f"manifest {manifest.version}: its history is not its own commit and those before it"
+        )
+    if (KEYED in manifest.reader_features) != bool(manifest.config.primary_key):
+        # Whoever does not know the feature would return rows that have been replaced.
+        raise CorruptTable(
+            f"manifest {manifest.version}: a primary key and the feature {KEYED!r} go together"
         )
     if next_seq > INT64_MAX - 1 or manifest.trim_seq > next_seq:
         raise CorruptTable(f"manifest {manifest.version}: the trim point is beyond the tail")

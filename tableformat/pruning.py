@@ -256,21 +256,19 @@ def _against(array: NDArray[Any], compare: np.ufunc, value: Any) -> Mask:
 def _in(ranges: _Ranges, bound: BoundIn) -> Mask:
     if bound.negated:
         single = _as_mask(ranges.least == ranges.most) & ranges.exact
-        only = single & _first_at_or_above(ranges.least, ranges.least, bound.values)
+        only = single & _first_at_or_above(ranges.least, ranges.least, bound)
         return ~only | (ranges.has_nan & (not bound.with_nan))
-    return _first_at_or_above(ranges.least, ranges.most, bound.values) | (
-        ranges.has_nan & bound.with_nan
-    )
+    return _first_at_or_above(ranges.least, ranges.most, bound) | (ranges.has_nan & bound.with_nan)
 
 
-def _first_at_or_above(least: NDArray[Any], most: NDArray[Any], values: Sequence[Any]) -> Mask:
+def _first_at_or_above(least: NDArray[Any], most: NDArray[Any], bound: BoundIn) -> Mask:
     """Whether one of the sorted values falls into each range."""
-    if not values or not len(least):
+    if not bound.values or not len(least):
         return np.zeros(len(least), np.bool_)
-    low, wanted = _aligned(least, values)
+    low, wanted = _aligned(least, bound.values, bound.derived)
     first = np.searchsorted(wanted, low, side="left")
     exists = first < len(wanted)
-    high, wanted = _aligned(most, values)
+    high, wanted = _aligned(most, bound.values, bound.derived)
     return exists & _as_mask(wanted[np.minimum(first, len(wanted) - 1)] <= high)
 
 
@@ -291,14 +289,16 @@ def _begins(texts: NDArray[Any], prefix: str) -> Mask:
     return np.fromiter((text.startswith(prefix) for text in texts), np.bool_, len(texts))
 
 
-def _aligned(array: NDArray[Any], values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Bounds and literals as two arrays that compare exactly.
+def _aligned(
+    array: NDArray[Any], values: Sequence[Any], known: dict[Any, Any] | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Bounds and literals as two arrays that compare exactly; `known` keeps the latter.
 
     numpy turns an int64 array and a larger integer into floats, which merges neighbours beyond
     2**53, and strips trailing NULs from text and bytes. Python objects do neither.
     """
     if array.dtype.kind == "f":
-        return array, np.asarray(values, np.float64)
+        return array, _literals(values, np.float64, known)
     if array.dtype.kind == "b":
         array = array.astype(np.int64)
     fits = (
@@ -309,10 +309,19 @@ def _aligned(array: NDArray[Any], values: Sequence[Any]) -> tuple[NDArray[Any], 
         and values[-1] <= INT64_MAX
     )
     if fits:
-        return array.astype(np.int64, copy=False), np.asarray(values, np.int64)
-    objects = np.empty(len(values), object)
-    objects[:] = values
-    return array.astype(object), objects
+        return array.astype(np.int64, copy=False), _literals(values, np.int64, known)
+    return array.astype(object), _literals(values, object, known)
+
+
+def _literals(values: Sequence[Any], kind: Any, known: dict[Any, Any] | None) -> NDArray[Any]:
+    if known is not None and kind in known:
+        kept: NDArray[Any] = known[kind]
+        return kept
+    made = np.empty(len(values), kind)
+    made[:] = values
+    if known is not None:
+        known[kind] = made
+    return made
 
 
 def _as_mask(compared: Any) -> Mask:

@@ -69,6 +69,14 @@ class Schema:
     def by_name(self) -> dict[str, Column]:
         return {column.name: column for column in self.columns}
 
+    def requiring(self, ids: Iterable[int]) -> Schema:
+        """The same columns, those of `ids` without nulls."""
+        wanted = set(ids)
+        return Schema(
+            self.id,
+            tuple(replace(c, nullable=False) if c.id in wanted else c for c in self.columns),
+        )
+
     @cached_property
     def arrow(self) -> pa.Schema:
         """What scans return: names, types and nullability, with comments as field metadata."""

@@ -16,7 +16,7 @@ from strandline.catalog.tidy import tidy
 from strandline.readers.planner import plan_scan
 from strandline.readers.split_reader import read_split
 from strandline.tableformat import paths
-from strandline.tableformat.binding import bind
+from strandline.tableformat.binding import bind, columns_of
 from strandline.tableformat.conflicts import ReplacementLost
 from strandline.tableformat.errors import (
     CommitConflict,
@@ -152,6 +152,7 @@ class _Delete:
         return Deleted(version, replacement.deleted_rows, dropped, len(parts) - dropped)
 
     def _bound(self, head: Manifest, end_seq: int) -> Bound:
+        _check_keyed(bind(self._condition, head.schema), head)
         terms = [self._condition]
         if end_seq < head.next_seq:
             terms.append(col("_seq") < end_seq)
@@ -198,3 +199,15 @@ class _Delete:
 
     def _discard(self, parts: dict[str, _Part]) -> None:
         discard(self._place, [path for part in parts.values() for path in part.files])
+
+
+def _check_keyed(bound: Bound, head: Manifest) -> None:
+    """In a keyed table, rows that had been replaced would count again once their winner is gone."""
+    key = set(head.config.primary_key)
+    if key and not columns_of(bound) <= key:
+        names = ", ".join(column.name for column in head.key_columns)
+        raise InvalidInput(
+            f"this table has a primary key: a delete may ask about its columns ({names}) and no "
+            "others, or older rows of a key would come back. Nothing was changed. Find the keys "
+            "with a scan, and delete by these."
+        )

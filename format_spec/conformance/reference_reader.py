@@ -132,7 +132,8 @@ def manifest(root: Path, version: int) -> dict[str, Any]:
     found = document(read(root, name, "version_not_found"))
     need(found.get("format") == "strandline", "not a manifest")
     need(found.get("format_version") == 1, "format version", "unsupported")
-    need(not found["reader_features"], f"features {found['reader_features']}", "unsupported")
+    features = found["reader_features"]
+    need(set(features) <= {"keyed"}, f"features {features}", "unsupported")
     need(int64(found["version"]) == version == int64(found["commit"]["version"]), "version")
     need((found["parent_xxh64"] is None) == (version == 1), "parent_xxh64")
     history = [int64(record["version"]) for record in found["history"]]
@@ -148,6 +149,7 @@ def manifest(root: Path, version: int) -> dict[str, Any]:
         config["time_column"] is None or times[0] in ("int64", "timestamp", "timestamptz"),
         "time column",
     )
+    check_key(found["schema"]["columns"], config.get("primary_key", []), features)
     need(int64(found["files_floor"]) <= version, "files_floor")
     for path in found["removed_files"]:
         need(SEGMENT_PATH.fullmatch(path) or PAGE_PATH.fullmatch(path), f"path {path!r}")
@@ -168,6 +170,16 @@ def check_schema(columns: list[dict[str, Any]], next_id: int) -> None:
         physical = column["physical_name"]
         need(re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,79}", physical), f"name {physical!r}")
         need(1 <= column["id"] < next_id, "next_column_id")
+
+
+def check_key(columns: list[dict[str, Any]], key: list[int], features: list[str]) -> None:
+    """[KEY-1] [KEY-2]."""
+    need(bool(key) == ("keyed" in features) and len(set(key)) == len(key), "primary_key")
+    by_id = {column["id"]: column for column in columns}
+    for column in (by_id[column_id] for column_id in key):
+        kind = column["type"]
+        need(isinstance(kind, str) and not kind.startswith("float"), "type of a key")
+        need(column["nullable"] is False, "a key may be null")
 
 
 def open_version(root: Path, wanted: int | None) -> tuple[dict[str, Any], int, int]:
@@ -324,6 +336,8 @@ def segment_rows(root: Path, found: dict[str, Any], entry: dict[str, Any]) -> pa
             out[column["name"]] = values.cast(wanted)
         else:
             out[column["name"]] = pa.nulls(entry["row_count"], wanted)
+        if not column["nullable"]:
+            need(out[column["name"]].null_count == 0, f"a null in {column['name']}")
     out["_seq"] = pa.array(sequence(stored, entry), pa.int64())
     out["_ts"] = pa.array(timestamps(stored, found, entry), pa.int64())
     out["_window"] = pa.array([entry["window"]] * entry["row_count"], pa.int64())
@@ -404,7 +418,19 @@ def scan(root: Path, version: int | None) -> list[dict[str, Any]]:
             dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
         ]
     visible = [r for r in rows if int(r["_seq"]) >= trim and int(r["_ts"]) >= floor]
-    return sorted(visible, key=lambda row: int(row["_seq"]))
+    return sorted(winners(found, visible), key=lambda row: int(row["_seq"]))
+
+
+def winners(found: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """[KEY-3] In a keyed table, the newest row of each key."""
+    key = found["config"].get("primary_key", [])
+    names = [column["name"] for column in found["schema"]["columns"] if column["id"] in key]
+    if not key:
+        return rows
+    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: (int(row["_ts"]), int(row["_seq"]))):
+        newest[tuple(row[name] for name in names)] = row
+    return list(newest.values())
 
 
 def main() -> int:

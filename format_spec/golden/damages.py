@@ -217,6 +217,44 @@ _edit(
 )
 
 
+def _keyed(key: list[int], **column: Any) -> Callable[[dict[str, Any]], Any]:
+    """A primary key as it should be, but for what is said."""
+
+    def change(document: dict[str, Any]) -> None:
+        document.update(reader_features=["keyed"])
+        document["config"].update(primary_key=key)
+        _column(**{"nullable": False, **column})(document)
+
+    return change
+
+
+_edit(
+    "key_without_feature",
+    "corrupt",
+    "A primary key that readers are not warned of.",
+    lambda d: (_keyed([2])(d), d.update(reader_features=[])),
+)
+_edit(
+    "feature_without_key",
+    "corrupt",
+    "The feature `keyed` in a table without a key.",
+    lambda d: d.update(reader_features=["keyed"]),
+)
+_edit("key_named_twice", "corrupt", "A key with the same column twice.", _keyed([2, 2]))
+_edit("key_of_floats", "corrupt", "A key whose values have no bytes.", _keyed([2], type="float64"))
+_edit("key_may_be_null", "corrupt", "A key that allows nulls.", _keyed([2], nullable=True))
+_edit("key_of_no_column", "corrupt", "A key that the schema lacks.", _keyed([2, 9]))
+
+
+@damage("corrupt", "A row without a key, in a file of a keyed table.")
+def null_in_a_key(world: World, document: dict[str, Any]) -> None:
+    del document
+    world.open().append([{"ts": at(4), "n": None}])
+    changed = world.document(world.head())
+    _keyed([2])(changed)
+    world.put(_version(changed), changed)
+
+
 @damage("missing_file", "A segment that is listed and not there.")
 def missing_segment(world: World, document: dict[str, Any]) -> None:
     (world.folder / _file_name(document)).unlink()

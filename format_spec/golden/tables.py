@@ -384,6 +384,45 @@ def lifecycle(world: World) -> None:
     table.append([{"ts": at(-1), "n": 21}])
 
 
+@golden(
+    "A primary key of two columns: late and equal times, shards, a trim point, an older version.",
+    also=(3, 4),
+)
+def keyed(world: World) -> None:
+    table = world.create(
+        {"ts": "timestamptz", "shop": "string", "item": "decimal(6,2)", "price": "float64"},
+        time_column="ts",
+        ttl="1d",
+        primary_key=["item", "shop"],
+        shard_by="shop",
+        shards=2,
+    )
+
+    def prices(shop: str, *rows: tuple[float, str, str, float | None]) -> None:
+        names = ("ts", shop, "item", "price")
+        table.append(
+            [
+                dict(zip(names, (at(hours), key, Decimal(item), price), strict=True))
+                for hours, key, item, price in rows
+            ]
+        )
+
+    prices(
+        "shop",
+        (4, "d", "5", 0.5),
+        (1, "a", "1", 1.0),
+        (1, "b", "1", 2.0),
+        (1, "a", "1.10", 3.0),
+        (2, "a", "1", 4.0),
+    )
+    # The first comes too late to win, the second is as new as what it replaces.
+    prices("shop", (1.5, "a", "1", 5.0), (1, "b", "1", None), (1.5, "", "1.1", 6.0))
+    table.evolve(rename={"shop": "store"}, reorder=["price"])
+    prices("store", (3, "a", "2", 7.0), (0.5, "a", "1.10", 8.0), (0.25, "d", "5", 9.0))
+    # The row that is trimmed had won: the one that lost to it counts again.
+    world.commit_by_hand("trim", trim_seq="1")
+
+
 @golden("A fence: it changes nothing for readers.")
 def fence(world: World) -> None:
     table = world.create({"n": "int32"})

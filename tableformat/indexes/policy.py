@@ -73,7 +73,11 @@ def plan(schema: Schema, config: Config, distinct: Mapping[int, int]) -> KindsBy
 def _default_kinds(column: Column, config: Config, distinct: int | None) -> tuple[str, ...]:
     if column.type.domain is None or column.id not in config.stats_columns:
         return ()
-    is_key = column.id == config.shard_by or column.id in config.sort_by[:1]
+    is_key = (
+        column.id == config.shard_by
+        or column.id in config.sort_by[:1]
+        or column.id in config.primary_key
+    )
     kinds: list[str] = []
     if column.type.name in _TIME_TYPES or column.id == config.time_column:
         kinds.append("temporal")
