@@ -37,12 +37,14 @@ def session(
     config: Mapping[str, str] | None = None,
     s3: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    native: bool = True,
 ) -> SparkSession:
     """The running session, or a new one on this machine: two threads, no web page, UTC.
 
     It knows `format("strandline")`. `s3=True` adds hadoop-aws of the version that fits, from
     Maven, and takes `storage_options` (`key`, `secret`, `token`, `endpoint_url`, region) for all
-    of `s3://`; they go into the Hadoop configuration, never into plans.
+    of `s3://`; they go into the Hadoop configuration, never into plans. `native=False` leaves
+    out `enable`, for `register_source`.
     Needs the extra `spark` and Java 17; an error says so where one is missing.
     """
     try:
@@ -53,7 +55,7 @@ def session(
         ) from None
     running = SparkSession.getActiveSession()
     if running is not None:
-        return _ready(running, storage_options, s3=s3)
+        return _ready(running, storage_options, s3=s3, native=native)
     require_java()
     # Python code of tasks runs in this Python, which has this package, and not in the system's.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -68,13 +70,14 @@ def session(
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return _ready(builder.getOrCreate(), storage_options, s3=s3)
+    return _ready(builder.getOrCreate(), storage_options, s3=s3, native=native)
 
 
 def _ready(
-    spark: SparkSession, storage_options: Mapping[str, Any] | None, *, s3: bool
+    spark: SparkSession, storage_options: Mapping[str, Any] | None, *, s3: bool, native: bool
 ) -> SparkSession:
-    enable(spark)
+    if native:
+        enable(spark)
     if s3:
         use_s3(spark, storage_options)
     return spark

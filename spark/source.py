@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
 
 from strandline.spark.source_options import Sealed, read_options
@@ -149,4 +150,13 @@ def register_source(
     class RegisteredSource(StrandlineSource):
         sealed = Sealed(storage_options)
 
-    spark.dataSource.register(RegisteredSource)
+    try:
+        spark.dataSource.register(RegisteredSource)
+    except AnalysisException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
+        raise InvalidInput(
+            "strandline.spark.enable was called in this Java process, so the name 'strandline' "
+            "belongs to the native scan there, which reads, writes and streams. Nothing was "
+            "changed. To use the Python data source, start a new driver and do not call enable."
+        ) from None

@@ -30,10 +30,21 @@ os.environ.pop("STRANDLINE_CACHE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let workers share the tests by files, and one of them have all that need Spark."""
+    """Let workers share the tests by files, and one of them have all that need Spark.
+
+    These come first, since they take longest; and among them those of the Python data source,
+    which cannot be registered any more in a Java machine where `enable` was called.
+    """
+    items.sort(key=_turn)
     for item in items:
         group = "spark" if item.get_closest_marker("spark") else item.nodeid.split("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("spark") is None:
+        return 2
+    return 0 if "/test_source_" in item.nodeid else 1
 
 
 @dataclass(frozen=True)

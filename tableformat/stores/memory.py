@@ -142,7 +142,7 @@ class MemoryStorage(Storage):
             with self._shelf.lock:
                 if self._shelf.objects.pop(key, None) is not None:
                     del self._shelf.keys[bisect_left(self._shelf.keys, key)]
-                    del self._shelf.written_ms[key]
+                    self._shelf.written_ms.pop(key, None)
 
     def clock_ms(self) -> int:
         return int(time.time() * 1000) if self._clock_ms is None else self._clock_ms()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAPPED = ("catalog", "format_spec", "maintenance", "readers", "spark", "strandline", "tableformat")
-MAPPED += ("streams", "writers")
+MAPPED += ("queries", "streams", "writers")
 INSTALLED = (".py", ".typed", ".properties", ".java")
 KIT = ("format_spec/golden/", "format_spec/conformance/")
 """Tables and cases of the conformance kit. Golden tables, and the scripts that made them, are used

@@ -1,4 +1,4 @@
-"""One Spark session for the whole run: starting it costs more than most tests."""
+"""A Spark session for each file, one after the other in one process and one Java machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Start Spark, or skip where there is no Java."""
+@pytest.fixture(scope="module")
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Start Spark, or skip where there is no Java; without `enable` for the Python data source."""
+    native = "test_source_" not in request.module.__name__
     pytest.importorskip("pyspark")
     try:
-        session = strandline.spark.session("strandline tests")
+        session = strandline.spark.session("strandline tests", native=native)
     except strandline.spark.JavaMissing as error:
         pytest.skip(str(error))
     yield session

@@ -29,7 +29,7 @@ from tests.tableformat.indexes.cases import (
 from tests.tableformat.indexes.spec_reader import Spec
 
 SPEC = (Path(__file__).parents[3] / "SPEC.md").read_text(encoding="utf-8")
-TEXT = SPEC[SPEC.index("## 20 Index kinds") : SPEC.index("## 21 Changes")]
+TEXT = SPEC[SPEC.index("## 20 Index kinds") : SPEC.index("## 21 ")]
 EXAMPLE = re.compile(
     r"<!-- index: (?P<kind>\w+) (?P<type>\w+); (?:algorithm: (?P<algorithm>\w+); )?"
     r"zone_rows: (?P<zone_rows>\d+); rows: (?P<rows>[^\n]*); params: (?P<params>[^\n]*) -->\n"
