@@ -77,10 +77,12 @@ def run(
         if mode in damage.COPIES and (mode == "data" or damage.index_files(objects)):
             copies[mode] = damage.copy_of(damage.COPIES[mode](objects, random))
     handles = {mode: open_in(copies[mode]) for mode in modes if mode in copies}
+    if not handles:  # Only damaged indexes were asked for, and this table has none.
+        return 0
+    first, *others = handles
     compared = 0
     try:
         for number, question in enumerate(questions_of(world, random, filters)):
-            first, *others = handles
             chosen = [first, others[number % len(others)]] if in_turn else [first, *others]
             for mode in chosen:
                 with _reading(limits):
