@@ -1,91 +1,155 @@
 """Groups of rows as states that can be put together in any order, exactly.
 
 Sums are kept as whole numbers (floats in units of 2^-1130), so that a kept state plus what was
-appended since gives the very number that a query over everything gives.
+appended since gives the very number that a query over everything gives. A state is a few arrays
+with an element for each group; putting states together is grouping their groups once more.
 """
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from strandline.tableformat import types
-from strandline.tableformat.errors import InvalidInput
-from strandline.tableformat.hyperloglog import estimate, registers
+from strandline.tableformat import hyperloglog, types
 from strandline.tableformat.indexes.hashing import column_hashes
-from strandline.tableformat.remembered_query import BUCKET
-from strandline.tableformat.values import INT64_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from strandline.tableformat.remembered_query import Aggregate, RememberedQuery
     from strandline.tableformat.schema import Schema
 
     Int64s = np.ndarray[Any, np.dtype[np.int64]]
+    Objects = np.ndarray[Any, np.dtype[np.object_]]
 
 SCALE: Final = 1130
 _LOW: Final = 26
-Key = tuple[Any, ...]
-States = dict[Key, list[Any]]
-"""For each group the state of each aggregate: count → n; sum, avg → [n, total, nan, +inf, -inf];
-min, max → value or None; approx_distinct → registers."""
+_MANY_GROUPS: Final = 50_000
+_MANY_REGISTERS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """For each group: how many values are known, their exact sum, and what has no exact one."""
+
+    known: Int64s
+    totals: Objects
+    """Python's integers: they have no greatest one."""
+    odd: Int64s
+    """Three rows: how many are NaN, +infinity, -infinity."""
+
+
+Part = Any
+"""The state of one aggregate: count → int64s; sum, avg → `Sums`; min, max → an Arrow array with
+nulls; approx_distinct → a row of registers for each group."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """The keys of the groups, column by column, and a part for each aggregate."""
+
+    keys: list[pa.Array]
+    parts: list[Part]
+    groups: int
+
+    def take(self, places: Int64s) -> States:
+        """Some of the groups, in this order."""
+        index = pa.array(places, pa.int64())
+        parts = [_taken(part, places) for part in self.parts]
+        return States([key.take(index) for key in self.keys], parts, len(places))
+
+
+def _taken(part: Part, places: Int64s) -> Part:
+    if isinstance(part, Sums):
+        return Sums(part.known[places], part.totals[places], part.odd[:, places])
+    return part.take(pa.array(places, pa.int64())) if isinstance(part, pa.Array) else part[places]
+
+
+class Collected:
+    """Puts states together as they come, many at a time."""
+
+    def __init__(self, query: RememberedQuery, schema: Schema) -> None:
+        self._query, self._schema = query, schema
+        self._waiting: list[States] = []
+        self._groups = self._combined = 0
+        distinct = any(a.function == "approx_distinct" for a in query.aggregates)
+        self._most = _MANY_REGISTERS if distinct else _MANY_GROUPS
+
+    def add(self, states: States) -> None:
+        self._waiting.append(states)
+        self._groups += states.groups
+        if self._groups > 2 * self._combined + self._most:
+            self.result()
+
+    def result(self) -> States:
+        """Everything so far as one state."""
+        if len(self._waiting) != 1:
+            self._waiting = [combine(self._query, self._schema, self._waiting)]
+        self._groups = self._combined = self._waiting[0].groups
+        return self._waiting[0]
+
+
+# --- grouping -----------------------------------------------------------------------------------
 
 
 def group_rows(query: RememberedQuery, schema: Schema, rows: pa.Table) -> States:
     """The states of a batch of rows that has `_ts`."""
-    if not rows.num_rows:
-        return {}
-    keys = [rows.column(name) for name in query.columns]
+    keys = [_whole(rows.column(name)) for name in query.columns]
     if query.bucket_ms is not None:
         ts_ms = rows.column("_ts").to_numpy()
-        keys.append(pa.chunked_array([pa.array(ts_ms - ts_ms % query.bucket_ms)]))
+        keys.append(pa.array(ts_ms - ts_ms % query.bucket_ms, pa.int64()))
     codes, firsts = _codes(keys, rows.num_rows)
-    names = list(zip(*(key.take(pa.array(firsts)).to_pylist() for key in keys), strict=True))
-    groups: list[Key] = names if keys else [()]
-    parts = [_states(a, schema, rows, codes, len(groups)) for a in query.aggregates]
-    return {key: [part[n] for part in parts] for n, key in enumerate(groups)}
+    parts = [_part(a, schema, rows, codes, len(firsts)) for a in query.aggregates]
+    return States([key.take(pa.array(firsts)) for key in keys], parts, len(firsts))
 
 
-def _codes(keys: list[Any], rows: int) -> tuple[Int64s, Int64s]:
-    """Which group each row belongs to, and one row of each group."""
-    codes = np.zeros(rows, np.int64)
-    for key in keys:
-        encoded = key.combine_chunks().dictionary_encode(null_encoding="encode")
-        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = np.unique(codes * (len(encoded.dictionary) + 1) + own, return_inverse=True)[1]
-    _, firsts = np.unique(codes, return_index=True)
-    return codes, firsts
+def combine(query: RememberedQuery, schema: Schema, states: Sequence[States]) -> States:
+    """Many states as one."""
+    if not states:
+        return _no_groups(query, schema)
+    columns = zip(*(state.keys for state in states), strict=True)
+    keys = [pa.concat_arrays(list(column)) for column in columns]
+    codes, firsts = _codes(keys, sum(state.groups for state in states))
+    parts = []
+    for aggregate, of_all in zip(
+        query.aggregates, zip(*(state.parts for state in states), strict=True), strict=True
+    ):
+        parts.append(_joined(aggregate, schema, list(of_all), codes, len(firsts)))
+    return States([key.take(pa.array(firsts)) for key in keys], parts, len(firsts))
 
 
-def _states(
-    aggregate: Aggregate, schema: Schema, rows: pa.Table, codes: Int64s, groups: int
-) -> list[Any]:
-    if aggregate.column is None:
-        return [int(n) for n in np.bincount(codes, minlength=groups)]
-    values, kind = rows.column(aggregate.column), schema.column(aggregate.column).type
-    if values.null_count:
-        known = values.is_valid().to_numpy()
-        codes, values = codes[known], values.drop_null()
-    counts = [int(n) for n in np.bincount(codes, minlength=groups)]
-    if aggregate.function == "count":
-        return counts
-    if aggregate.function == "approx_distinct":
-        hashes = column_hashes(values, kind) if len(values) else np.empty(0, np.uint64)
-        ends = np.cumsum(np.bincount(codes, minlength=groups))[:-1]
-        return [registers(part) for part in np.split(hashes[np.argsort(codes)], ends)]
-    if aggregate.function in ("min", "max"):
-        return _extremes(aggregate.function, kind.name, values, codes, groups)
-    if kind.name.startswith("float"):
-        return _float_sums(values.to_numpy().astype(np.float64), codes, counts)
-    numbers = values.to_numpy().astype(np.int64)
-    high = _sum_by(numbers >> 32, codes, groups)
-    low = _sum_by(numbers & 0xFFFFFFFF, codes, groups)
-    return [
-        [n, (int(h) << 32) + int(w), 0, 0, 0] for n, h, w in zip(counts, high, low, strict=True)
+def _no_groups(query: RememberedQuery, schema: Schema) -> States:
+    columns = list(dict.fromkeys([*query.reads, "_ts"]))
+    fields = [
+        pa.field(n, pa.int64() if n == "_ts" else types.to_arrow(schema.column(n).type))
+        for n in columns
     ]
+    return group_rows(query, schema, pa.schema(fields).empty_table())
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _codes(keys: list[pa.Array], rows: int) -> tuple[Int64s, Int64s]:
+    """Which group each row belongs to, and one row of each group."""
+    codes, groups = np.zeros(rows, np.int64), min(rows, 1)
+    for number, key in enumerate(keys):
+        encoded = key.dictionary_encode(null_encoding="encode")
+        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        width = len(encoded.dictionary)
+        if number == 0:
+            codes, groups = own, width
+        elif width > 1:
+            found, codes = np.unique(codes * width + own, return_inverse=True)
+            groups = len(found)
+    firsts = np.zeros(groups, np.int64)
+    firsts[codes[::-1]] = np.arange(rows - 1, -1, -1)  # of several, the last one written stays
+    return codes, firsts
 
 
 def _sum_by(numbers: Int64s, codes: Int64s, groups: int) -> Int64s:
@@ -94,174 +158,97 @@ def _sum_by(numbers: Int64s, codes: Int64s, groups: int) -> Int64s:
     return out
 
 
-def _float_sums(values: Any, codes: Int64s, counts: list[int]) -> list[Any]:
-    groups = len(counts)
-    odd = [
-        np.bincount(codes[mask], minlength=groups)
-        for mask in (np.isnan(values), values == np.inf, values == -np.inf)
-    ]
+def _count_by(codes: Int64s, groups: int) -> Int64s:
+    return np.bincount(codes, minlength=groups).astype(np.int64)
+
+
+# --- the parts ----------------------------------------------------------------------------------
+
+
+def _part(aggregate: Aggregate, schema: Schema, rows: pa.Table, codes: Int64s, groups: int) -> Part:
+    """The state of one aggregate over rows."""
+    if aggregate.column is None:
+        return _count_by(codes, groups)
+    values, kind = rows.column(aggregate.column), schema.column(aggregate.column).type
+    if values.null_count:
+        known = values.is_valid().to_numpy()
+        codes, values = codes[known], values.drop_null()
+    if aggregate.function == "count":
+        return _count_by(codes, groups)
+    if aggregate.function == "approx_distinct":
+        hashes = column_hashes(values, kind) if len(values) else np.empty(0, np.uint64)
+        return hyperloglog.registers(hashes, codes, groups)
+    if aggregate.function in ("min", "max"):
+        return _extremes(aggregate.function, _whole(values), codes, groups)
+    if kind.name.startswith("float"):
+        return _float_sums(values.to_numpy().astype(np.float64), codes, groups)
+    numbers = values.to_numpy().astype(np.int64)
+    high = _sum_by(numbers >> 32, codes, groups).astype(object)
+    totals = (high << 32) + _sum_by(numbers & 0xFFFFFFFF, codes, groups).astype(object)
+    return Sums(_count_by(codes, groups), totals, np.zeros((3, groups), np.int64))
+
+
+def _float_sums(values: Any, codes: Int64s, groups: int) -> Sums:
+    odd = np.stack(
+        [
+            _count_by(codes[mask], groups)
+            for mask in (np.isnan(values), values == np.inf, values == -np.inf)
+        ]
+    )
     finite = np.isfinite(values)
     mantissa, exponent = np.frexp(values[finite])
     whole = np.ldexp(mantissa, 53).astype(np.int64)
     shift = exponent.astype(np.int64) - 53 + SCALE
+    # Numbers of one group and one exponent are added as integers; of these sums there are few.
     pairs, at = np.unique(codes[finite] * 4096 + shift, return_inverse=True)
-    high = _sum_by(whole >> _LOW, at, len(pairs))
-    low = _sum_by(whole & ((1 << _LOW) - 1), at, len(pairs))
-    totals = [0] * groups
-    for pair, h, w in zip(pairs.tolist(), high.tolist(), low.tolist(), strict=True):
-        totals[pair // 4096] += ((h << _LOW) + w) << (pair % 4096)
-    return [[n, totals[g], *(int(part[g]) for part in odd)] for g, n in enumerate(counts)]
+    high = _sum_by(whole >> _LOW, at, len(pairs)).astype(object)
+    low = _sum_by(whole & ((1 << _LOW) - 1), at, len(pairs)).astype(object)
+    totals = np.zeros(groups, object)
+    np.add.at(totals, pairs // 4096, ((high << _LOW) + low) << (pairs % 4096).astype(object))
+    return Sums(_count_by(codes, groups), totals, odd)
 
 
-def _extremes(function: str, kind: str, values: Any, codes: Int64s, groups: int) -> list[Any]:
-    out: list[Any] = [None] * groups
-    table = pa.table({"g": pa.array(codes), "v": values})
-    if kind.startswith("float"):
-        numbers = values.to_numpy().astype(np.float64) + 0.0  # one zero
+def _extremes(function: str, values: pa.Array, codes: Int64s, groups: int) -> pa.Array:
+    """The least or greatest value of each group; null where there is none."""
+    if pa.types.is_floating(values.type):
+        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0  # one zero
         found = np.full(groups, -np.inf if function == "max" else np.nan)
         # NaN is greater than all numbers: `maximum` keeps it, `fmin` prefers any other.
         with np.errstate(invalid="ignore"):
             (np.maximum if function == "max" else np.fmin).at(found, codes, numbers)
-        for group in np.unique(codes).tolist():
-            out[group] = float(found[group])
-        return out
+        missing = np.bincount(codes, minlength=groups) == 0
+        return pa.array(found, pa.float64(), mask=missing).cast(values.type)
+    table = pa.table({"g": pa.array(codes, pa.int64()), "v": values})
     best = table.group_by("g").aggregate([("v", function)])
-    groups_found, extremes = best.column("g").to_pylist(), best.column(f"v_{function}").to_pylist()
-    for group, value in zip(groups_found, extremes, strict=True):
-        out[group] = value
-    return out
+    places = np.full(groups, -1, np.int64)
+    places[best.column("g").to_numpy()] = np.arange(best.num_rows)
+    index = pa.array(places, pa.int64(), mask=places < 0)
+    return _whole(best.column(f"v_{function}")).take(index)
 
 
-def merge(query: RememberedQuery, into: States, other: States) -> None:
-    """Put the states of other rows into these."""
-    for key, states in other.items():
-        known = into.get(key)
-        into[key] = (
-            states
-            if known is None
-            else [
-                _joined(a.function, one, two)
-                for a, one, two in zip(query.aggregates, known, states, strict=True)
-            ]
-        )
-
-
-def _joined(function: str, one: Any, two: Any) -> Any:
-    if function == "count":
-        return one + two
-    if function in ("sum", "avg"):
-        return [a + b for a, b in zip(one, two, strict=True)]
-    if function == "approx_distinct":
-        return np.maximum(one, two)
-    if one is None or two is None:
-        return two if one is None else one
-    return (max if function == "max" else min)(one, two, key=_nan_last)
-
-
-def _nan_last(value: Any) -> tuple[bool, Any]:
-    """NaN is greater than all numbers."""
-    is_nan = isinstance(value, float) and math.isnan(value)
-    return is_nan, 0 if is_nan else value
-
-
-def answer(query: RememberedQuery, schema: Schema, states: States) -> pa.Table:
-    """The groups in the order of their keys, nulls first, with a column for each aggregate."""
-    keys = sorted(
-        states, key=lambda key: [(v is not None, v) if v is not None else (False,) for v in key]
-    )
-    columns: dict[str, pa.Array] = {}
-    for n, name in enumerate(query.columns):
-        columns[name] = pa.array([k[n] for k in keys], types.to_arrow(schema.column(name).type))
-    if query.bucket_ms is not None:
-        columns[BUCKET] = pa.array([k[-1] for k in keys], pa.int64())
-    for n, aggregate in enumerate(query.aggregates):
-        values = [states[key][n] for key in keys]
-        columns[aggregate.name] = _results(aggregate, schema, values)
-    return pa.table(columns)
-
-
-def _results(aggregate: Aggregate, schema: Schema, values: list[Any]) -> pa.Array:
+def _joined(
+    aggregate: Aggregate, schema: Schema, parts: list[Part], codes: Int64s, groups: int
+) -> Part:
+    """The parts of one aggregate as one."""
     if aggregate.function == "count":
-        return pa.array(values, pa.int64())
+        return _sum_by(np.concatenate(parts), codes, groups)
     if aggregate.function == "approx_distinct":
-        return pa.array([estimate(found) for found in values], pa.int64())
-    assert aggregate.column is not None
-    kind = schema.column(aggregate.column).type
+        stacked = np.concatenate(parts)
+        if not len(stacked):
+            return stacked
+        order = np.argsort(codes, kind="stable")
+        starts = np.searchsorted(codes[order], np.arange(groups))
+        return np.maximum.reduceat(stacked[order], starts, axis=0)
     if aggregate.function in ("min", "max"):
-        return pa.array(values, types.to_arrow(kind))
-    is_float = kind.name.startswith("float")
-    if aggregate.function == "avg" or is_float:
-        of_avg = aggregate.function == "avg"
-        return pa.array([_real(v, is_float=is_float, of_avg=of_avg) for v in values], pa.float64())
-    if any(abs(v[1]) > INT64_MAX for v in values):
-        raise InvalidInput(f"the sum {aggregate.name!r} does not fit 64 bits")
-    return pa.array([v[1] if v[0] else None for v in values], pa.int64())
-
-
-def _real(state: list[int], *, is_float: bool, of_avg: bool) -> float | None:
-    n, total, nans, plus, minus = state
-    if not n:
-        return None
-    if nans or (plus and minus):
-        return math.nan
-    if plus or minus:
-        return math.inf if plus else -math.inf
-    exact = Fraction(total, (1 << SCALE if is_float else 1) * (n if of_avg else 1))
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf if total > 0 else -math.inf
-
-
-# --- states as a table, to be stored -----------------------------------------------------------
-
-
-def to_table(query: RememberedQuery, schema: Schema, states: States) -> pa.Table:
-    """Typed columns: keys, then for each aggregate what its state is made of."""
-    keys = list(states)
-    columns: list[pa.Array] = [
-        pa.array([k[n] for k in keys], field.type)
-        for n, field in enumerate(_key_fields(query, schema))
-    ]
-    for n, aggregate in enumerate(query.aggregates):
-        values = [states[key][n] for key in keys]
-        if aggregate.function in ("sum", "avg"):
-            values = [" ".join(map(str, v)) for v in values]
-        elif aggregate.function == "approx_distinct":
-            values = [v.tobytes() for v in values]
-        columns.append(pa.array(values, _state_type(aggregate, schema)))
-    return pa.Table.from_arrays(columns, schema=state_schema(query, schema))
-
-
-def from_table(query: RememberedQuery, table: pa.Table) -> States:
-    """The states that `to_table` wrote."""
-    lists = [column.to_pylist() for column in table.columns]
-    width = len(lists) - len(query.aggregates)
-    for n, aggregate in enumerate(query.aggregates, width):
-        if aggregate.function in ("sum", "avg"):
-            lists[n] = [[int(part) for part in text.split()] for text in lists[n]]
-        elif aggregate.function == "approx_distinct":
-            lists[n] = [np.frombuffer(data, np.uint8) for data in lists[n]]
-    return {row[:width]: list(row[width:]) for row in zip(*lists, strict=True)}
-
-
-def _key_fields(query: RememberedQuery, schema: Schema) -> list[pa.Field]:
-    fields = [pa.field(n, types.to_arrow(schema.column(n).type)) for n in query.columns]
-    return [*fields, pa.field(BUCKET, pa.int64())] if query.bucket_ms is not None else fields
-
-
-def _state_type(aggregate: Aggregate, schema: Schema) -> pa.DataType:
-    if aggregate.function == "count":
-        return pa.int64()
-    if aggregate.function in ("sum", "avg"):
-        return pa.string()
-    if aggregate.function == "approx_distinct":
-        return pa.binary()
-    assert aggregate.column is not None
-    return types.to_arrow(schema.column(aggregate.column).type)
-
-
-def state_schema(query: RememberedQuery, schema: Schema) -> pa.Schema:
-    """The columns of stored states."""
-    states = [pa.field(a.name, _state_type(a, schema)) for a in query.aggregates]
-    return pa.schema([*_key_fields(query, schema), *states])
+        assert aggregate.column is not None
+        values = pa.concat_arrays(parts).cast(types.to_arrow(schema.column(aggregate.column).type))
+        known = values.is_valid().to_numpy(zero_copy_only=False)
+        return _extremes(aggregate.function, values.drop_null(), codes[known], groups)
+    totals = np.zeros(groups, object)
+    np.add.at(totals, codes, np.concatenate([part.totals for part in parts]))
+    odd = np.concatenate([part.odd for part in parts], axis=1)
+    return Sums(
+        _sum_by(np.concatenate([part.known for part in parts]), codes, groups),
+        totals,
+        np.stack([_sum_by(kind, codes, groups) for kind in odd]),
+    )

@@ -8,17 +8,16 @@ finds that there is less left to do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import lz4.frame
 import numpy as np
-import orjson
 import pyarrow as pa
 
-from strandline.queries import aggregating
+from strandline.queries import aggregating, answers
+from strandline.queries.documents import Document, columns_used, decode, mark_of
 from strandline.readers.scan import Request
-from strandline.tableformat import codec, paths, types
+from strandline.tableformat import codec, paths
 from strandline.tableformat.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -29,12 +28,7 @@ from strandline.tableformat.errors import (
     StoreBusy,
     VersionNotFound,
 )
-from strandline.tableformat.remembered_query import (
-    RememberedQuery,
-    check_columns,
-    query_from,
-    query_from_json,
-)
+from strandline.tableformat.remembered_query import check_columns, query_from
 from strandline.tableformat.safe_names import check_name, decode_name, encode_name
 from strandline.tableformat.storage import Put
 from strandline.tableformat.stream_frames import ARROW_ROWS, encode_frame, read_frames
@@ -42,83 +36,20 @@ from strandline.tableformat.stream_frames import ARROW_ROWS, encode_frame, read_
 if TYPE_CHECKING:
     from strandline.table import Table
     from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.remembered_query import RememberedQuery
     from strandline.tableformat.schema import Schema
 
 FOLDER: Final = paths.META + "materializations/"
-KEEPS_ROWS: Final = frozenset({"append", "claim", "fence", "evolve", "tidy", "compact"})
+KEEPS_ROWS: Final = frozenset(
+    [
+        *("append", "claim", "fence", "evolve", "tidy", "compact"),
+        *("expire_versions", "vacuum", "set", "tag", "untag"),
+    ]
+)
 """Operations after which the rows below the mark are the same; any other means to begin anew."""
 KEEP_VERSIONS: Final = 4
 _ATTEMPTS: Final = 40
 _PAUSE_S: Final = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """How far a state goes, and what the table was like then."""
-
-    version: int
-    next_seq: int
-    floor_ts: int
-    trim_seq: int
-    deleted_rows: int
-    columns: dict[str, list[Any]]
-    """Columns that the query reads: id and type under the name they had."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """One version of an alias."""
-
-    version: int
-    commit_id: str
-    query: RememberedQuery | None
-    """None: the alias was forgotten."""
-    mark: Mark | None = None
-    frames: tuple[dict[str, Any], ...] = ()
-
-    def encode(self) -> bytes:
-        mark = self.mark
-        document = {
-            "format": "strandline-materialization",
-            "format_version": 1,
-            "version": str(self.version),
-            "commit_id": self.commit_id,
-            "query": None if self.query is None else self.query.to_json(),
-            "mark": None
-            if mark is None
-            else {
-                "version": str(mark.version),
-                "next_seq": str(mark.next_seq),
-                "floor_ts": str(mark.floor_ts),
-                "trim_seq": str(mark.trim_seq),
-                "deleted_rows": str(mark.deleted_rows),
-                "columns": mark.columns,
-            },
-            "frames": list(self.frames),
-        }
-        return codec.encode_document(orjson.dumps(document))
-
-
-def _decode(data: bytes, where: str) -> Document:
-    found = codec.decode_document(data, where)
-    try:
-        if (found["format"], found["format_version"]) != ("strandline-materialization", 1):
-            raise CorruptTable(f"{where} is of another format")
-        given = found["mark"]
-        numbers = ("version", "next_seq", "floor_ts", "trim_seq", "deleted_rows")
-        mark = None
-        if given is not None:
-            counts = {name: int(given[name]) for name in numbers}
-            mark = Mark(columns=given["columns"], **counts)
-        return Document(
-            version=int(found["version"]),
-            commit_id=found["commit_id"],
-            query=None if found["query"] is None else query_from_json(found["query"]),
-            mark=mark,
-            frames=tuple(found["frames"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptTable(f"{where} is no description of a remembered query: {error}") from None
 
 
 class Remembered:
@@ -148,7 +79,7 @@ class Remembered:
                 return None
             try:
                 path = self._folder + name
-                document = _decode(self._storage.read(path), path)
+                document = decode(self._storage.read(path), path)
             except ObjectMissing:
                 continue
             if document.version != version:
@@ -171,7 +102,7 @@ class Remembered:
             try:
                 if self._storage.put_if_absent(path, data, after=after) is Put.CREATED:
                     break
-                if _decode(self._storage.read(path), path).commit_id == document.commit_id:
+                if decode(self._storage.read(path), path).commit_id == document.commit_id:
                     break
             except (OutcomeUnclear, StoreBusy):
                 self._runtime.sleep(min(1.0, _PAUSE_S * 2**attempt))
@@ -253,7 +184,7 @@ class Remembered:
                 version=next_version,
                 commit_id=self._runtime.random_hex(16),
                 query=known.query,
-                mark=_mark(known.query, manifest),
+                mark=mark_of(known.query, manifest),
                 frames=(size,),
             )
             if self._create(document, (path, data)):
@@ -286,7 +217,7 @@ class Remembered:
         now = (max(manifest.floor_ts, head.floor_ts), max(manifest.trim_seq, head.trim_seq))
         if now != (mark.floor_ts, mark.trim_seq) or manifest.deleted_rows != mark.deleted_rows:
             return False
-        if mark.columns != _used(known.query, manifest.schema):
+        if mark.columns != columns_used(known.query, manifest.schema):
             return False
         try:
             records = self._table.history(head.version - mark.version)
@@ -317,13 +248,13 @@ class Remembered:
             plain = _row_schema(query, schema)
             new = [pa.Table.from_batches([batch]).cast(plain) for batch in scan.to_batches()]
             return pa.concat_tables([plain.empty_table(), *kept, *new])
-        states: aggregating.States = {}
+        collected = aggregating.Collected(query, schema)
         for table in kept:
-            aggregating.merge(query, states, aggregating.from_table(query, table))
+            collected.add(answers.from_table(query, table))
         for batch in scan.to_batches():
             rows = pa.Table.from_batches([batch])
-            aggregating.merge(query, states, aggregating.group_rows(query, schema, rows))
-        return states
+            collected.add(aggregating.group_rows(query, schema, rows))
+        return collected.result()
 
     def _read_frame(
         self, query: RememberedQuery, schema: Schema, frame: dict[str, Any]
@@ -336,9 +267,7 @@ class Remembered:
             raise CorruptTable(f"{path} does not fit its checksum")
         (found,) = read_frames(data, path, may_be_torn=False)
         expected = (
-            aggregating.state_schema(query, schema)
-            if query.aggregates
-            else _row_schema(query, schema)
+            answers.state_schema(query, schema) if query.aggregates else _row_schema(query, schema)
         )
         message = pa.py_buffer(lz4.frame.decompress(found.payload))
         return pa.Table.from_batches([pa.ipc.read_record_batch(message, expected)])
@@ -350,20 +279,20 @@ class Remembered:
         oldest = -1 if query.max_age_ms is None else self._runtime.now_ms() - query.max_age_ms
         if query.aggregates:
             assert query.bucket_ms is not None
-            keys = [key for key in state if key[-1] + query.bucket_ms > oldest]
+            starts = state.keys[-1].to_numpy()
+            young = starts + query.bucket_ms > oldest
             if query.max_rows is not None:
-                buckets = sorted({key[-1] for key in keys})[-query.max_rows :]
-                keys = [key for key in keys if key[-1] in set(buckets)]
-            return {key: state[key] for key in keys}
-        young = state.filter(pa.array(state.column("_ts").to_numpy() >= oldest))
+                young &= np.isin(starts, np.unique(starts[young])[-query.max_rows :])
+            return state.take(np.flatnonzero(young))
+        rows = state.filter(pa.array(state.column("_ts").to_numpy() >= oldest))
         if query.max_rows is not None:
-            young = young.slice(max(0, young.num_rows - query.max_rows))
-        return young
+            rows = rows.slice(max(0, rows.num_rows - query.max_rows))
+        return rows
 
     def _answer(self, query: RememberedQuery, schema: Schema, state: Any) -> pa.Table:
         kept = self._retained(query, state)
         if query.aggregates:
-            return aggregating.answer(query, schema, kept)
+            return answers.answer(query, schema, kept)
         return kept.select(list(query.columns))
 
 
@@ -380,26 +309,11 @@ def aliases(table: Table) -> list[str]:
     return [name for name, head in heads if head is not None and head.query is not None]
 
 
-def _mark(query: RememberedQuery, manifest: Manifest) -> Mark:
-    return Mark(
-        version=manifest.version,
-        next_seq=manifest.next_seq,
-        floor_ts=manifest.floor_ts,
-        trim_seq=manifest.trim_seq,
-        deleted_rows=manifest.deleted_rows,
-        columns=_used(query, manifest.schema),
-    )
-
-
-def _used(query: RememberedQuery, schema: Schema) -> dict[str, list[Any]]:
-    found = ((name, schema.column(name)) for name in query.reads)
-    return {name: [column.id, types.to_json(column.type)] for name, column in found}
-
-
 def _check_schema(known: Document, schema: Schema) -> None:
     assert known.query is not None
     try:
         check_columns(known.query, schema)
+        columns_used(known.query, schema)
     except InvalidInput as error:
         raise InvalidInput(
             f"the table's columns have changed, and the remembered query no longer fits them: "
@@ -415,7 +329,7 @@ def _row_schema(query: RememberedQuery, schema: Schema) -> pa.Schema:
 
 def _stored(query: RememberedQuery, schema: Schema, state: Any) -> pa.Table:
     if query.aggregates:
-        return aggregating.to_table(query, schema, state)
+        return answers.to_table(query, schema, state)
     return state.cast(_row_schema(query, schema))
 
 

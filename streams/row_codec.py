@@ -26,7 +26,7 @@ from strandline.tableformat.stream_frames import (
     encode_frame_of,
 )
 from strandline.tableformat.timestamps import TS_LIMIT_MS, stamp
-from strandline.tableformat.windows import split_by_window, window_of
+from strandline.tableformat.windows import split_by_window
 from strandline.writers.ingest import to_arrow
 from strandline.writers.row_check import RowCheck
 from strandline.writers.wal_frames import NO_ROWS, json_payload, rows_from_json
@@ -59,6 +59,10 @@ class Framed:
     dropped: int
 
 
+FewRows = list[tuple[int, list[int], bytes]]
+"""For each window its beginning, the rows' times, and the rows as JSON without the brackets."""
+
+
 class RowCodec:
     """Knows one schema and configuration."""
 
@@ -70,53 +74,50 @@ class RowCodec:
         names = [column.id for column in self.schema.columns]
         self._id_at = names.index(layout.row_id)
         time = self._config.time_column
-        self._time_at = None if time is None else names.index(time)
+        by_client = self._config.timestamping != "arrival"
+        self._time_at = names.index(time) if time is not None and by_client else None
 
     # --- writing ---
 
     def frames(self, data: object, now_ms: int, floor_ms: int) -> Framed:
         """The rows as frames by window; refused as a whole if one of them is wrong."""
-        if isinstance(data, list) and len(data) <= FEW_ROWS:
-            quick = self._few(data, now_ms, floor_ms)
-            if quick is not None:
-                return quick
         return self._many(to_arrow(data, self.schema), now_ms, floor_ms)
 
-    def _few(self, rows: list[Any], now_ms: int, floor_ms: int) -> Framed | None:
-        values, id_at = self._check.values, self._id_at
+    def few(self, rows: list[Any], now_ms: int, floor_ms: int) -> FewRows | None:
+        """A few plain rows, encoded once; None: have a careful look with `frames`."""
+        values, id_at, time_at = self._check.values, self._id_at, self._time_at
+        length, uncapped = self._config.window_ms, self._config.uncapped
         by_window: dict[int, tuple[list[int], list[Any]]] = {}
-        length, kept = self._config.window_ms, 0
         for row in rows:
             taken = values(row)
             if taken is None or taken[id_at] is None:
                 return None
-            ts = self._ts(taken, now_ms)
+            given: Any = now_ms if time_at is None else taken[time_at]
+            ts = given if type(given) is int else self._from_time(given, now_ms)
+            if ts > now_ms and not uncapped:
+                ts = now_ms
             if ts < floor_ms:
                 continue
-            kept += 1
             start = ts - ts % length
             if start not in by_window:
                 by_window[start] = [], []
             by_window[start][0].append(ts)
             by_window[start][1].append(taken)
-        frames = [
-            (
-                window_of(start, length),
-                encode_frame_of(JSON_ROWS, self.schema.id, times, json_payload(kept_rows)),
-            )
-            for start, (times, kept_rows) in by_window.items()
-        ]
-        return Framed(frames, kept, len(rows) - kept)
+        try:
+            encoded = [
+                (start, times, json_payload(kept)[1:-1])
+                for start, (times, kept) in by_window.items()
+            ]
+        except TypeError:  # such as half of a character
+            return None
+        too_large = any(len(payload) > MAX_BODY_BYTES // 2 for _, _, payload in encoded)
+        return None if too_large else encoded
 
-    def _ts(self, values: tuple[Any, ...], now_ms: int) -> int:
-        if self._time_at is None or self._config.timestamping == "arrival":
+    @staticmethod
+    def _from_time(given: datetime | None, now_ms: int) -> int:
+        if given is None:
             return now_ms
-        value = values[self._time_at]
-        if value is None:
-            return now_ms
-        if type(value) is not int:
-            value = (value - (_EPOCH if value.tzinfo is not None else _NAIVE_EPOCH)) // _ONE_MS
-        return int(value if self._config.uncapped or value <= now_ms else now_ms)
+        return (given - (_EPOCH if given.tzinfo is not None else _NAIVE_EPOCH)) // _ONE_MS
 
     def _many(self, rows: pa.Table, now_ms: int, floor_ms: int) -> Framed:
         ids = rows.column(self.row_id.name)

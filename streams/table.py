@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -12,13 +13,13 @@ import pyarrow as pa
 
 from strandline.streams.log_files import patiently, read_log
 from strandline.streams.open_logs import OpenLogs
-from strandline.streams.row_codec import RowCodec
+from strandline.streams.row_codec import FEW_ROWS, RowCodec
 from strandline.tableformat.errors import CorruptTable, InvalidInput, StrandlineError
 from strandline.tableformat.safe_names import check_name
 from strandline.tableformat.stream_frames import read_frames
 from strandline.tableformat.stream_layout import layout_from_config, shard_folder, user_of_log
 from strandline.tableformat.timestamps import TS_LIMIT_MS
-from strandline.tableformat.windows import Window, parse_prefix
+from strandline.tableformat.windows import Window, parse_prefix, window_of
 from strandline.writers.processes import look_after
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from strandline.catalog.chain import Chain, Snapshot
+    from strandline.streams.row_codec import FewRows
     from strandline.tableformat.config import Config
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.stream_frames import Frame
 
 USER: Final = "_user"
 _DELETE_BATCH: Final = 1_000
+_PLACES: Final = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,10 @@ class StreamExpiry:
     """Logs that this handle had open under them."""
 
 
+_result: Final = lru_cache(maxsize=1024)(PutResult)
+"""Nearly all puts end alike, and a frozen record takes its time to make."""
+
+
 class StreamTable:
     """Short-lived rows of many users at a URL; safe to share between threads.
 
@@ -70,7 +77,9 @@ class StreamTable:
             raise CorruptTable("a stream table has no TTL")
         self._ttl_ms: int = head.manifest.config.ttl_ms
         self._codec = RowCodec(head.manifest, self._layout)
-        self._logs = OpenLogs(self._storage, self._runtime)
+        self._logs = OpenLogs(self._storage, self._runtime, head.manifest.schema.id)
+        self._places: dict[tuple[str, int], str] = {}
+        """Where rows of a user and a window go: producers come back to the same few thousand."""
         self._lock = threading.Lock()
         self._closed: StrandlineError | None = None
         look_after(self)
@@ -138,16 +147,46 @@ class StreamTable:
 
         `flush`: return when they are in the store, and not only in this process's buffer.
         """
-        check_name(user, "a user's name")
+        if type(user) is not str:
+            check_name(user, "a user's name")
         now_ms = self._runtime.now_ms()
-        framed = self._codec.frames(rows, now_ms, now_ms - self._ttl_ms)
+        floor_ms = now_ms - self._ttl_ms
+        if isinstance(rows, list) and len(rows) <= FEW_ROWS:
+            few = self._codec.few(rows, now_ms, floor_ms)
+            if few is not None:
+                return self._put_few(user, few, len(rows), flush=flush)
+        check_name(user, "a user's name")
+        framed = self._codec.frames(rows, now_ms, floor_ms)
         with self._lock:
             self._check_open()
             for window, frame in framed.frames:
                 self._logs.add(self._layout.log_path(window, user), frame)
             if flush:
                 self._logs.flush()
-        return PutResult(framed.rows, framed.dropped)
+        return _result(framed.rows, framed.dropped)
+
+    def _put_few(self, user: str, few: FewRows, given: int, *, flush: bool) -> PutResult:
+        kept = 0
+        with self._lock:
+            if self._closed is not None:
+                raise self._closed
+            for start_ms, times, rows in few:
+                path = self._places.get((user, start_ms)) or self._place(user, start_ms)
+                self._logs.add_rows(path, times, rows)
+                kept += len(times)
+            if flush:
+                self._logs.flush()
+        if not few:
+            check_name(user, "a user's name")
+        return _result(kept, given - kept)
+
+    def _place(self, user: str, start_ms: int) -> str:
+        window = window_of(start_ms, self.config.window_ms)
+        path = self._layout.log_path(window, check_name(user, "a user's name"))
+        if len(self._places) >= _PLACES:
+            self._places.clear()
+        self._places[user, start_ms] = path
+        return path
 
     def delete(self, user: str, ids: Any, *, flush: bool = False) -> int:
         """End the life of a user's rows by their ids; gives how many of the ids were alive.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import strandline
 from strandline.api import create_in
-from strandline.queries import aggregating
+from strandline.queries import aggregating, answers
 from strandline.queries.remembered import Remembered
 from strandline.tableformat.remembered_query import query_from
 from strandline.tableformat.storage import open_storage
@@ -45,7 +45,7 @@ def whole(table: strandline.Table, query: dict[str, Any]) -> pa.Table:
     if not asked.aggregates:
         return rows.select(list(asked.columns))
     states = aggregating.group_rows(asked, table.manifest.schema, rows)
-    return aggregating.answer(asked, table.manifest.schema, states)
+    return answers.answer(asked, table.manifest.schema, states)
 
 
 def same(one: pa.Table, other: pa.Table) -> bool:

@@ -12,6 +12,7 @@ import strandline
 from strandline.streams import log_files, open_logs
 from strandline.streams.creation import create_stream
 from strandline.tableformat.storage import open_storage
+from strandline.tableformat.stream_frames import read_frames
 from strandline.tableformat.windows import DAY_MS, HOUR_MS, MINUTE_MS, MONTH_MS, WEEK_MS
 from tests.stores import WatchedStorage
 from tests.streams.rigs import NOW, SCHEMA, new_stream, pairs, reopened, row
@@ -148,6 +149,31 @@ def test_buffers_are_bounded_and_the_coldest_log_is_closed_first(
         table.put("a", [row(f"row-{n:08d}", n)])
         assert len(logs.waiting(logs.paths()[-1])) < open_logs.BUFFER_BYTES + 200
     assert sum("/a.log/" in path for name, path in storage.calls if name == "put_if_absent") >= 2
+
+
+def test_rows_that_are_put_one_by_one_share_a_frame(tmp_path: Path) -> None:
+    """[K3] [K4] A flush, a read or a delete closes a frame; what was put together stays so."""
+    table = new_stream(open_storage(tmp_path / "t"))
+    for n in range(5):
+        table.put("alice", [row(f"row-{n}", n)])
+    table.put("alice", [row("row-5", 5), row("row-6", 6)])
+    table.delete("alice", ["row-1"])
+    table.put("alice", [row("row-7", 7)])
+    table.flush()
+
+    (log,) = (tmp_path / "t").rglob("alice.log")
+    frames = list(read_frames(log.read_bytes(), "log"))
+
+    assert [(frame.kind, len(frame.ts_ms)) for frame in frames] == [(1, 7), (3, 1), (1, 1)]
+    assert [x for _, x in pairs(table.range("alice"))] == [0, 2, 3, 4, 5, 6, 7]
+
+
+def test_half_a_character_is_refused_for_its_row() -> None:
+    """[E1] Rows are encoded when they are put: what cannot be stored is said at once."""
+    table = new_stream()
+    with pytest.raises(strandline.StrandlineError):
+        table.put("alice", [row("ok", 1), row("\ud800", 2)])
+    assert pairs(table.range("alice")) == []
 
 
 def test_objects_of_a_log_stay_few_where_a_store_cannot_append(place: Place) -> None:
