@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from strandline.tableformat.random_names import random_hex
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,7 +28,7 @@ class Runtime:
     now_ms: Callable[[], int] = _now_ms
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    random_hex: Callable[[int], str] = secrets.token_hex
+    random_hex: Callable[[int], str] = random_hex
     """Hex digits of this many random bytes."""
     fraction: Callable[[], float] = _fraction
     """A random number from 0 to 1, for jitter."""

@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from strandline.catalog.runtime import REAL
+from strandline.place import TablePlace
 from strandline.spark.source_rows import is_keyed
 from strandline.tableformat.actions import MAX_WRITER_ID_BYTES, ExternalKey, settle_key
 from strandline.tableformat.errors import CommitConflict, InvalidInput
@@ -18,7 +19,6 @@ from strandline.tableformat.replacing import RemoveAll
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.foreign_files import WrittenFiles, commit_files, write_files
 from strandline.writers.results import earlier_result
-from strandline.writing import TablePlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

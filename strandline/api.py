@@ -9,7 +9,8 @@ from strandline.catalog.cache_places import open_cache
 from strandline.catalog.chain import Chain
 from strandline.catalog.commit import create
 from strandline.catalog.runtime import REAL
-from strandline.tableformat.config import make_config
+from strandline.table import Table
+from strandline.tableformat.config import USER_SCOPE, make_config
 from strandline.tableformat.errors import (
     InvalidInput,
     TableDropped,
@@ -22,15 +23,14 @@ from strandline.tableformat.schema import schema_from
 from strandline.tableformat.storage import open_storage
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.tableformat.values import INT64_MAX
-from strandline.users import USER_SCOPE, table_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from strandline.catalog.chain import Snapshot
     from strandline.catalog.runtime import Runtime
     from strandline.streams.table import StreamTable
-    from strandline.table import Table
     from strandline.tableformat.storage import Storage
 
 
@@ -127,7 +127,7 @@ def create_in(
         pass
     else:
         if exist_ok:
-            return table_of(chain, existing)
+            return _table_of(chain, existing)
         raise TableExists(
             f"there is a Strandline table at {storage.url} already; nothing was changed. Open it "
             "with strandline.open_table, or pass exist_ok=True."
@@ -153,11 +153,11 @@ def create_in(
         writer_features=features,
     )
     try:
-        return table_of(chain, create(chain, first, commit_id))
+        return _table_of(chain, create(chain, first, commit_id))
     except TableExists:
         if not exist_ok:
             raise
-        return table_of(chain, chain.find_head())
+        return _table_of(chain, chain.find_head())
 
 
 @overload
@@ -224,10 +224,19 @@ def open_in(
         raise TableDropped(head.manifest.dropped_at)
     if version is not None:
         number = _tagged(head.manifest, version) if isinstance(version, str) else version
-        return table_of(chain, head, pinned=chain.at_version(number, head))
+        return _table_of(chain, head, pinned=chain.at_version(number, head))
     if moment is not None:
-        return table_of(chain, head, pinned=chain.as_of(moment, head))
-    return table_of(chain, head)
+        return _table_of(chain, head, pinned=chain.as_of(moment, head))
+    return _table_of(chain, head)
+
+
+def _table_of(chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> Table:
+    """The handle that fits the table's scope."""
+    if head.manifest.config.scope != USER_SCOPE:
+        return Table(chain, head, pinned=pinned)
+    from strandline.users import UsersTable  # noqa: PLC0415 - most tables have no users
+
+    return UsersTable(chain, head, pinned=pinned)
 
 
 def _is_stream(kind: str | None) -> bool:

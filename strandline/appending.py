@@ -1,16 +1,140 @@
-"""What callers of `append` and its kin give, checked."""
+"""Appending rows, and putting rows in the place of all others.
+
+Loaded by the first append: readers do without it, and it would add a third to the time of
+`import strandline`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from strandline.arguments import check_count, check_text
-from strandline.tableformat.actions import MAX_FENCE_BYTES, MAX_WRITER_ID_BYTES, ExternalKey
+from strandline.catalog.commit import commit
+from strandline.catalog.tidy import tidy
+from strandline.tableformat import rolling
+from strandline.tableformat.actions import (
+    MAX_FENCE_BYTES,
+    MAX_WRITER_ID_BYTES,
+    ExternalKey,
+    settle_key,
+)
 from strandline.tableformat.errors import InvalidInput
-from strandline.writers.append import Conditions
+from strandline.tableformat.stores.probe import probe_once_per_process
+from strandline.writers.append import AppendChange, Conditions, check_size
+from strandline.writers.ingest import to_arrow
+from strandline.writers.overwrite import OverwriteChange
+from strandline.writers.results import Commit, earlier_result
+
+if TYPE_CHECKING:
+    from strandline.catalog.commit import Change, Committed
+    from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.schema import Schema
+    from strandline.writers.committing import Place
 
 MAX_PROPERTIES_BYTES: Final = 4_096
+Properties = tuple[tuple[str, str], ...]
+
+
+def append_rows(place: Place, data: Any, conditions: Conditions, properties: Properties) -> Commit:
+    """Append in one commit, and keep the manifest short afterwards."""
+    rows, schema = _ingest(place, data)
+    manifest = place.head.manifest
+    if not rows.num_rows:
+        return _nothing(manifest)
+    known = _known(conditions, manifest)
+    if known is not None:
+        return known
+    change = _change(place, rows, schema, conditions)
+    if change.is_empty:
+        return _nothing(manifest, dropped=change.dropped_late)
+    done = _commit(place, change, "append", properties)
+    if done.earlier is not None:
+        return earlier_result(done.earlier)
+    # The rows are safe. Housekeeping may take its time, and may fail.
+    listed = len(done.snapshot.manifest.segments)
+    if rolling.should_roll(listed - change.files, listed):
+        place.see(tidy(place.chain, done.snapshot))
+    return _result(done.snapshot.manifest, rows, change)
+
+
+def overwrite_rows(
+    place: Place, data: Any, conditions: Conditions, properties: Properties
+) -> Commit:
+    """Put the rows in the place of all that the commit finds."""
+    rows, schema = _ingest(place, data)
+    known = _known(conditions, place.head.manifest)
+    if known is not None:
+        return known
+    change = _change(place, rows, schema, conditions)
+    done = _commit(place, OverwriteChange(change), "overwrite", properties)
+    if done.earlier is not None:
+        return earlier_result(done.earlier)
+    return _result(done.snapshot.manifest, rows, change)
+
+
+def _ingest(place: Place, data: Any) -> tuple[pa.Table, Schema]:
+    schema = place.head.manifest.schema
+    try:
+        rows = to_arrow(data, schema)
+    except InvalidInput:
+        # The column may have been added by somebody else since this handle looked.
+        place.see(place.chain.refresh(place.head))
+        newer = place.head.manifest.schema
+        if newer.id == schema.id or not _repeatable(data):
+            raise
+        schema, rows = newer, to_arrow(data, newer)
+    check_size(rows)
+    return rows, schema
+
+
+def _repeatable(data: Any) -> bool:
+    """Whether the data can be looked at twice: a stream is used up by the first look."""
+    return not hasattr(data, "__next__") and not isinstance(data, pa.RecordBatchReader)
+
+
+def _known(conditions: Conditions, manifest: Manifest) -> Commit | None:
+    """What the batch was given before, if this handle knows."""
+    if conditions.key is None:
+        return None
+    position = settle_key(conditions.key, manifest.positions, {})
+    return None if position is None else earlier_result(position)
+
+
+def _change(place: Place, rows: pa.Table, schema: Schema, conditions: Conditions) -> AppendChange:
+    chain = place.chain
+    probe_once_per_process(chain.storage)
+    return AppendChange(
+        chain.storage,
+        chain.runtime,
+        place.head.manifest,
+        rows=rows,
+        schema=schema,
+        conditions=conditions,
+        alone=True,
+    )
+
+
+def _commit(place: Place, change: Change, operation: str, properties: Properties) -> Committed:
+    done = commit(place.chain, place.head, change, operation=operation, properties=properties)
+    place.see(done.snapshot)
+    return done
+
+
+def _nothing(manifest: Manifest, dropped: int = 0) -> Commit:
+    tail = manifest.next_seq
+    return Commit(manifest.version, tail, tail - 1, 0, dropped=dropped)
+
+
+def _result(made: Manifest, rows: pa.Table, change: AppendChange) -> Commit:
+    dropped = change.dropped_late
+    stored = rows.num_rows - dropped
+    return Commit(made.version, made.next_seq - stored, made.next_seq - 1, stored, dropped=dropped)
+
+
+# --- what callers give, checked ---
 
 
 def conditions_from(

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from strandline.appending import conditions_from, properties_from
 from strandline.arguments import check_text
-from strandline.tableformat.actions import MAX_FENCE_BYTES, settle_key
+from strandline.place import TablePlace
+from strandline.tableformat.actions import MAX_FENCE_BYTES
 from strandline.tableformat.binding import bind
 from strandline.tableformat.compaction import DEFAULT_BYTES, DEFAULT_ROWS, Policy
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.filter_parser import filter_from
 from strandline.tableformat.stores.probe import probe_once_per_process
-from strandline.writers.append import AppendChange
-from strandline.writers.overwrite import OverwriteChange
-from strandline.writers.results import Commit, earlier_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
-
     from strandline.catalog.chain import Chain, Snapshot
-    from strandline.catalog.commit import Change, Committed
     from strandline.table import Table
     from strandline.tableformat.expressions import Expression
-    from strandline.tableformat.schema import Schema
     from strandline.writers.committing import Place
     from strandline.writers.compacting import CompactReport
     from strandline.writers.deleting import Deleted
+    from strandline.writers.results import Commit
 
 
 class ReplacesRows:
@@ -41,14 +35,6 @@ class ReplacesRows:
         raise NotImplementedError
 
     def _latest(self) -> Snapshot:
-        raise NotImplementedError
-
-    def _ingest(self, data: Any) -> tuple[pa.Table, Schema]:
-        raise NotImplementedError
-
-    def _commit(
-        self, change: Change, operation: str, properties: tuple[tuple[str, str], ...]
-    ) -> Committed:
         raise NotImplementedError
 
     def overwrite(
@@ -66,32 +52,12 @@ class ReplacesRows:
         appended a moment before. Earlier versions keep their rows. The new rows are numbered
         behind the tail. Without rows, the table is emptied.
         """
-        conditions = conditions_from(writer_id, batch, fence, None)
-        stored_properties = properties_from(properties)
+        from strandline import appending  # noqa: PLC0415 - see there
+
+        conditions = appending.conditions_from(writer_id, batch, fence, None)
+        stored_properties = appending.properties_from(properties)
         self._check_writable()
-        rows, schema = self._ingest(data)
-        manifest = self._head.manifest
-        if conditions.key is not None:
-            known = settle_key(conditions.key, manifest.positions, {})
-            if known is not None:
-                return earlier_result(known)
-        probe_once_per_process(self._chain.storage)
-        append = AppendChange(
-            self._chain.storage,
-            self._chain.runtime,
-            manifest,
-            rows=rows,
-            schema=schema,
-            conditions=conditions,
-            alone=True,
-        )
-        done = self._commit(OverwriteChange(append), "overwrite", stored_properties)
-        if done.earlier is not None:
-            return earlier_result(done.earlier)
-        made, dropped = done.snapshot.manifest, append.dropped_late
-        stored = rows.num_rows - dropped
-        first = made.next_seq - stored
-        return Commit(made.version, first, made.next_seq - 1, stored, dropped=dropped)
+        return appending.overwrite_rows(self._place(), data, conditions, stored_properties)
 
     def delete(
         self,
@@ -150,6 +116,4 @@ class ReplacesRows:
         return compact(self._place(), options)
 
     def _place(self) -> Place:
-        from strandline.writing import TablePlace  # noqa: PLC0415 - the other half
-
         return TablePlace(cast("Table", self))

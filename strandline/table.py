@@ -6,35 +6,29 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from strandline.appending import conditions_from, properties_from
 from strandline.arguments import check_text
 from strandline.catalog.commit import MetadataChange, commit
-from strandline.catalog.tidy import tidy
 from strandline.changing import ReplacesRows
 from strandline.lifecycle import EndsThings
-from strandline.maintenance.verify import verify
+from strandline.place import TablePlace
 from strandline.readers.scan import Request
 from strandline.reading import ReadsRows
 from strandline.remembering import RemembersQueries
-from strandline.tableformat import rolling, types
 from strandline.tableformat import schema as schemas
+from strandline.tableformat import types
 from strandline.tableformat.actions import (
     MAX_FENCE_BYTES,
     EvolveSchema,
     SetDropped,
     SetFence,
-    settle_key,
 )
 from strandline.tableformat.errors import InvalidInput, ReadOnlyTable, TableDropped
 from strandline.tableformat.stores.probe import probe_once_per_process
-from strandline.writers.append import AppendChange, check_size
-from strandline.writers.ingest import to_arrow
-from strandline.writers.results import Commit, earlier_result
 
 if TYPE_CHECKING:
     import os
+
+    import pyarrow as pa
 
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.catalog.commit import Change, Committed
@@ -45,6 +39,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.manifest import Manifest
     from strandline.writers.async_writer import AsyncWriter
     from strandline.writers.recovery import Recovered
+    from strandline.writers.results import Commit
     from strandline.writers.writer import Writer
 
 
@@ -107,6 +102,8 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
 
         `repair`: give segments whose index is missing or damaged new files, and check again.
         """
+        from strandline.maintenance.verify import verify  # noqa: PLC0415 - kernels
+
         report = verify(self._chain.service, self._latest().manifest, deep=deep)
         if not repair or report.ok:
             return report
@@ -200,48 +197,12 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
         `writer_id` and a growing `batch` number, sending a batch again is safe: what is in the
         table already returns its first result.
         """
-        conditions = conditions_from(writer_id, batch, fence, match_seq)
-        stored_properties = properties_from(properties)
+        from strandline import appending  # noqa: PLC0415 - see there
+
+        conditions = appending.conditions_from(writer_id, batch, fence, match_seq)
+        stored_properties = appending.properties_from(properties)
         self._check_writable()
-        rows, schema = self._ingest(data)
-        manifest = self._head.manifest
-        if not rows.num_rows:
-            return Commit(manifest.version, manifest.next_seq, manifest.next_seq - 1, 0)
-        if conditions.key is not None:
-            known = settle_key(conditions.key, manifest.positions, {})
-            if known is not None:
-                return earlier_result(known)
-        probe_once_per_process(self._chain.storage)
-        change = AppendChange(
-            self._chain.storage,
-            self._chain.runtime,
-            manifest,
-            rows=rows,
-            schema=schema,
-            conditions=conditions,
-            alone=True,
-        )
-        if change.is_empty:
-            # Every row was older than the retention floor.
-            return Commit(
-                manifest.version,
-                manifest.next_seq,
-                manifest.next_seq - 1,
-                0,
-                dropped=change.dropped_late,
-            )
-        done = self._commit(change, "append", stored_properties)
-        if done.earlier is not None:
-            return earlier_result(done.earlier)
-        made = done.snapshot.manifest
-        # The rows are safe. Housekeeping may take its time, and may fail.
-        listed = len(made.segments)
-        if rolling.should_roll(listed - change.files, listed):
-            self._see(tidy(self._chain, done.snapshot))
-        dropped = change.dropped_late
-        stored = rows.num_rows - dropped
-        first = made.next_seq - stored
-        return Commit(made.version, first, made.next_seq - 1, stored, dropped=dropped)
+        return appending.append_rows(TablePlace(self), data, conditions, stored_properties)
 
     def writer(self, writer_id: str | None = None, **options: Any) -> Writer:
         """Open a writer: append from any thread, committed in the background, exactly once.
@@ -283,19 +244,6 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
         return writing.recover_log(
             self, writer_id, wal, committed_up_to=committed_up_to, fence=fence, dry_run=dry_run
         )
-
-    def _ingest(self, data: Any) -> tuple[pa.Table, schemas.Schema]:
-        schema = self._head.manifest.schema
-        try:
-            rows = to_arrow(data, schema)
-        except InvalidInput:
-            # The column may have been added by somebody else since this handle looked.
-            if self._latest().manifest.schema.id == schema.id or not _repeatable(data):
-                raise
-            schema = self._head.manifest.schema
-            rows = to_arrow(data, schema)
-        check_size(rows)
-        return rows, schema
 
     def evolve(
         self,
@@ -362,11 +310,6 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
                 f"this handle reads version {self.version} and cannot write. Open the table "
                 "without version and as_of."
             )
-
-
-def _repeatable(data: Any) -> bool:
-    """Whether the data can be looked at twice: a stream is used up by the first look."""
-    return not hasattr(data, "__next__") and not isinstance(data, pa.RecordBatchReader)
 
 
 def _column_type(name: str, kind: Any) -> types.ColumnType:

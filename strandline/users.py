@@ -14,18 +14,7 @@ from strandline.tableformat.names import check_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from strandline.catalog.chain import Chain, Snapshot
     from strandline.readers.scan import Scan
-    from strandline.tableformat.config import Config
-
-USER_SCOPE = "user"
-
-
-def table_of(chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> Table:
-    """The handle that fits the table's scope."""
-    config: Config = head.manifest.config
-    kind = UsersTable if config.scope == USER_SCOPE else Table
-    return kind(chain, head, pinned=pinned)
 
 
 class UserTable(Table):

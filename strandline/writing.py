@@ -6,10 +6,10 @@ time of `import strandline`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strandline.arguments import check_count, check_text
+from strandline.place import TablePlace
 from strandline.tableformat.actions import MAX_FENCE_BYTES, MAX_WRITER_ID_BYTES
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.async_writer import AsyncWriter
@@ -19,26 +19,7 @@ from strandline.writers.recovery import Recovered, recover
 from strandline.writers.writer import Writer, default_writer_id
 
 if TYPE_CHECKING:
-    from strandline.catalog.chain import Chain, Snapshot
     from strandline.table import Table
-
-
-@dataclass(frozen=True, slots=True)
-class TablePlace:
-    """A table's handle as writers use it; what either side sees, both have seen."""
-
-    table: Table
-
-    @property
-    def chain(self) -> Chain:
-        return self.table._chain  # noqa: SLF001 - the other half of that class
-
-    @property
-    def head(self) -> Snapshot:
-        return self.table._head  # noqa: SLF001
-
-    def see(self, snapshot: Snapshot) -> None:
-        self.table._see(snapshot)  # noqa: SLF001
 
 
 def open_writer(table: Table, writer_id: str | None, options: dict[str, Any]) -> Writer:

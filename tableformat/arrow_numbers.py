@@ -27,6 +27,12 @@ _DTYPES: Final[dict[Any, Any]] = {
     pa.float64(): np.float64,
     pa.date32(): np.int32,
 }
+OFFSET_TYPES: Final[dict[Any, Any]] = {
+    pa.string(): np.int32,
+    pa.binary(): np.int32,
+    pa.large_string(): np.int64,
+    pa.large_binary(): np.int64,
+}
 
 
 def joined(values: pa.ChunkedArray, numbers: Callable[[pa.Array], NDArray[Any]]) -> NDArray[Any]:
@@ -60,6 +66,13 @@ def validity(array: pa.Array) -> NDArray[np.bool_]:
     """Where the array is not null."""
     out: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
     return out
+
+
+def offset_buffer(array: pa.Array) -> NDArray[Any]:
+    """The offsets of a (large) string or binary array: one more than it has values."""
+    dtype = np.dtype(OFFSET_TYPES[array.type])
+    start = array.offset * dtype.itemsize
+    return np.frombuffer(array.buffers()[1], dtype, len(array) + 1, start)
 
 
 def _fixed(array: pa.Array, dtype: Any, per_value: int = 1) -> NDArray[Any]:

@@ -38,7 +38,7 @@ def encode_document(text: bytes) -> bytes:
     data = lz4.frame.compress(
         text, block_linked=False, content_checksum=True, block_checksum=False, store_size=True
     )
-    if len(data) > MAX_OBJECT_BYTES or len(text) > MAX_TEXT_BYTES or _marks(text) > MAX_MARKS:
+    if len(data) > MAX_OBJECT_BYTES or len(text) > MAX_TEXT_BYTES or _too_many_marks(text):
         raise InvalidInput(
             f"the table's manifest would take {len(data)} bytes and may take {MAX_OBJECT_BYTES}. "
             "Nothing was changed. Use fewer columns, fewer stats_columns or shorter properties."
@@ -54,15 +54,17 @@ def to_text(value: Any, where: str) -> bytes:
         raise CorruptTable(f"{where} cannot be written again: {error}") from None
 
 
-def _marks(text: bytes) -> int:
-    """How many bytes may stand before a value; no document has more values than these and one."""
-    return sum(text.count(mark) for mark in (b",", b":", b"[", b"{"))
+def _too_many_marks(text: bytes) -> bool:
+    """Count the bytes that may stand before a value: a document has one value more at most."""
+    return len(text) > MAX_MARKS and (
+        sum(text.count(mark) for mark in (b",", b":", b"[", b"{")) > MAX_MARKS
+    )
 
 
 def decode_document(data: bytes, where: str) -> Any:
     """The JSON value of an object, or a `CorruptTable` that names the object."""
     text = decompress(data, where)
-    if _marks(text) > MAX_MARKS:
+    if _too_many_marks(text):
         raise CorruptTable(f"{where} holds more values than {MAX_MARKS} marks of JSON may separate")
     try:
         return orjson.loads(text)

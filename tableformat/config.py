@@ -32,7 +32,8 @@ DEFAULT_ZONE: Final = 2_048
 DEFAULT_HISTORY_MS: Final = 7 * 24 * 3_600_000
 MAX_SHARDS: Final = 1_024
 ON_LATE: Final = ("drop", "error")
-SCOPES: Final = ("shared", "user")
+USER_SCOPE: Final = "user"
+SCOPES: Final = ("shared", USER_SCOPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.tableformat import types
-from strandline.tableformat.damage import check_valid, offset_buffer
+from strandline.tableformat.arrow_numbers import offset_buffer
+from strandline.tableformat.damage import check_valid
 from strandline.tableformat.errors import InvalidRow
 from strandline.tableformat.misfits import (
     NULL_REFUSED,

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from strandline.tableformat.arrow_numbers import OFFSET_TYPES, offset_buffer
 from strandline.tableformat.errors import InvalidRow
 from strandline.tableformat.misfits import first_failure
-
-_OFFSET_TYPES: Final[dict[Any, type[np.signedinteger[Any]]]] = {
-    pa.string(): np.int32,
-    pa.binary(): np.int32,
-    pa.large_string(): np.int64,
-    pa.large_binary(): np.int64,
-}
 
 
 def check_valid(array: pa.Array, field: str) -> None:
@@ -28,7 +22,7 @@ def check_valid(array: pa.Array, field: str) -> None:
     try:
         if isinstance(kind, pa.BaseExtensionType):
             array.validate()
-        elif kind in _OFFSET_TYPES:
+        elif kind in OFFSET_TYPES:
             _check_offsets_and_text(array)
         else:
             array.validate(full=not pa.types.is_primitive(kind))
@@ -53,13 +47,6 @@ def _check_offsets_and_text(array: pa.Array) -> None:
         and not _is_ascii(np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]])
     ):
         array.validate(full=True)
-
-
-def offset_buffer(array: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
-    """The offsets of a (large) string or binary array: one more than it has values."""
-    dtype = np.dtype(_OFFSET_TYPES[array.type])
-    start = array.offset * dtype.itemsize
-    return np.frombuffer(array.buffers()[1], dtype, len(array) + 1, start)
 
 
 def _is_ascii(data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:

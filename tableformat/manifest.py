@@ -237,7 +237,7 @@ class Manifest:
             "version": str(self.version),
             "parent_xxh64": self.parent_xxh64,
             "commit": self.commit.to_json(),
-            "schema": schemas.to_json(self.schema),
+            "schema": orjson.Fragment(self.schema.json_text),
             "next_column_id": self.next_column_id,
             "config": self.config.to_json(),
             "tail": {"next_seq": str(self.next_seq), "last_ts": str(self.last_ts)},

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from strandline.tableformat import types, values
+from strandline.tableformat import codec, types, values
 from strandline.tableformat.errors import CorruptTable, InvalidInput, InvalidRow
-from strandline.tableformat.pyvalues import column_from_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -81,6 +80,11 @@ class Schema:
     def arrow(self) -> pa.Schema:
         """What scans return: names, types and nullability, with comments as field metadata."""
         return pa.schema([_arrow_field(column, column.name) for column in self.columns])
+
+    @cached_property
+    def json_text(self) -> bytes:
+        """The schema as it stands in the manifest: every commit writes it again."""
+        return codec.to_text(to_json(self), "the schema")
 
     @cached_property
     def physical_arrow(self) -> pa.Schema:
@@ -321,6 +325,9 @@ def _with_default(column: Column, default: object) -> Column:
 
 def value_of(column: Column, given: object) -> values.Value:
     """A Python value in the column's stats domain, exactly, or an error that names both."""
+    # It brings pyarrow's kernels along, which opening a table does without.
+    from strandline.tableformat.pyvalues import column_from_python  # noqa: PLC0415
+
     try:
         array = column_from_python([given], column.type, column.name)
     except InvalidRow as error:

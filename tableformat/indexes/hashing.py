@@ -18,9 +18,9 @@ from strandline.tableformat.arrow_numbers import (
     float64s,
     int64s,
     joined,
+    offset_buffer,
     validity,
 )
-from strandline.tableformat.damage import offset_buffer
 from strandline.tableformat.types import Domain
 from strandline.tableformat.values import INT64_MAX
 

@@ -11,7 +11,6 @@ import errno
 import heapq
 import os
 import random
-import secrets
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,6 +22,7 @@ from strandline.tableformat.errors import (
     StorageFailed,
     UnsupportedStore,
 )
+from strandline.tableformat.random_names import random_hex
 from strandline.tableformat.storage import (
     MANIFEST_FOLDER,
     AppendFile,
@@ -188,7 +188,7 @@ class LocalStorage(Storage):
     def put_if_absent(self, path: str, data: bytes, *, after: Sequence[PendingWrite] = ()) -> Put:
         full = self._full(path)
         folder = _parent(full)
-        temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}"
+        temporary = f"{folder}/{TEMPORARY}{random_hex(8)}"
         try:
             self._write_file(temporary, data)  # synced while the writes in `after` are, too
             self._make_durable(folder)

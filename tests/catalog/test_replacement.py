@@ -11,12 +11,12 @@ from strandline.api import create_in
 from strandline.catalog.commit import commit
 from strandline.catalog.locating import Replacement, missing_from
 from strandline.catalog.replacement import ReplacementChange
+from strandline.place import TablePlace
 from strandline.readers.planner import plan_scan
 from strandline.tableformat.errors import CommitConflict
 from strandline.tableformat.segments import STORED
 from strandline.tableformat.storage import open_storage
 from strandline.writers.rewriting import rewrite
-from strandline.writing import TablePlace
 from tests.tables import SCHEMA, Script, events, memory_url, small_limits
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import pytest
 import xxhash
 
 import strandline
+from strandline.place import TablePlace
 from strandline.tableformat import schema as schemas
 from strandline.tableformat.errors import DamagedLog, WriterPositionLost
 from strandline.writers.log import read_log
 from strandline.writers.recovery import recover
 from strandline.writers.wal_files import LogFolder
 from strandline.writers.wal_frames import frame, json_payload, read_header
-from strandline.writing import TablePlace
 from tests.edited import commit_by_hand
 from tests.format_spec.places import GOLDEN
 

@@ -9,9 +9,9 @@ import pytest
 
 from strandline.api import create_in
 from strandline.maintenance.verify import verify
+from strandline.place import TablePlace
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.storage import open_storage
-from strandline.writing import TablePlace
 from tests.tables import SCHEMA, Script, events, memory_url
 
 if TYPE_CHECKING:

@@ -195,6 +195,7 @@ def test_import_and_plan_load_no_heavy_module(unpacked: Path, tmp_path: Path) ->
     )
     heavy = ("pandas", "polars", "pyspark", "s3fs", "botocore", "gcsfs", "adlfs", "rich", "duckdb")
     heavy += ("aiohttp", "asyncio", "requests", "pyarrow.dataset", "strandline.readers.evaluate")
+    heavy += ("pyarrow.compute", "strandline.writers.append", "strandline.catalogs")
 
     done = run(
         f"""

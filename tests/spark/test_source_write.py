@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 
 import strandline
 from strandline.catalog.runtime import REAL
+from strandline.place import TablePlace
 from strandline.spark import backfill, register_source, save
 from strandline.tableformat.errors import (
     CommitConflict,
@@ -18,7 +19,6 @@ from strandline.tableformat.errors import (
     TableExists,
 )
 from strandline.writers.foreign_files import commit_files, write_files
-from strandline.writing import TablePlace
 from tests.spark.source_tables import event, events_frame, filled_table, new_table, numbers_of
 
 if TYPE_CHECKING:

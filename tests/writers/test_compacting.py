@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import strandline
 from strandline.api import create_in
 from strandline.catalog.commit import commit
+from strandline.place import TablePlace
 from strandline.tableformat.errors import CorruptTable, InvalidInput
 from strandline.tableformat.indexes.catalog import decode_catalog
 from strandline.tableformat.indexes.reference import path_of
@@ -21,7 +22,6 @@ from strandline.tableformat.segments import DENSE
 from strandline.tableformat.storage import open_storage
 from strandline.writers import compacting, deleting, rewriting
 from strandline.writers.append import Acknowledged, AppendChange, Conditions
-from strandline.writing import TablePlace
 from tests.tables import SCHEMA, START_MS, Script, events, memory_url, small_limits
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import strandline
+from strandline.place import TablePlace
 from strandline.tableformat.errors import DamagedLog, LogFailed, WriterPositionLost
 from strandline.writers import recovery
 from strandline.writers.recovery import Recovered, recover
 from strandline.writers.wal_files import LogFolder, PrivateDisk
-from strandline.writing import TablePlace
 from tests.faults.kinds import SimulatedCrash
 from tests.tables import events
 from tests.writers.rigs import (

@@ -7,8 +7,8 @@ import pickle
 from typing import TYPE_CHECKING
 
 import strandline
+from strandline.place import TablePlace
 from strandline.writers.rewrite_tasks import commit_task, plan_tasks
-from strandline.writing import TablePlace
 from tests.tables import SCHEMA, events
 
 if TYPE_CHECKING:
