@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from strandline.catalog.commit import MetadataChange, commit
+from strandline.maintenance import grace
 from strandline.maintenance.removing import remove_prefix
 from strandline.tableformat import expiry, paths
 from strandline.tableformat.errors import ImplausibleExpiry, ObjectMissing
@@ -97,7 +98,7 @@ def expire(chain: Chain, head: Snapshot, options: ExpireOptions) -> tuple[Expire
     share = expiry.share_below(before, floor)
     _check_plausible(chain, options, store_ms, share)
     if floor > before.floor_ts and not options.dry_run:
-        action = RaiseFloor(floor, store_ms, options.grace_ms)
+        action = RaiseFloor(floor, grace.begins_ms(chain), options.grace_ms)
         head = commit(chain, head, MetadataChange((action,)), operation="expire").snapshot
     removed, files, size, waiting = _remove_prefixes(chain, head, options)
     report = ExpireReport(
@@ -138,8 +139,9 @@ def _remove_prefixes(
 ) -> tuple[list[str], int, int, int]:
     if not head.manifest.floor_ts:
         return [], 0, 0, 0
-    due, version = expiry.removable_floor(head.manifest, chain.storage.clock_ms(), options.grace_ms)
-    if due and _is_younger(chain, version, options.grace_ms):
+    now = grace.now_ms(chain)
+    due, version = expiry.removable_floor(head.manifest, now, options.grace_ms)
+    if due and _is_younger(chain, version, now - options.grace_ms):
         due = 0
     names = list(chain.storage.folders(""))
     prefixes = expiry.expired_prefixes(names, due)
@@ -153,13 +155,12 @@ def _remove_prefixes(
     return removed, files, size, waiting
 
 
-def _is_younger(chain: Chain, version: int, grace_ms: int) -> bool:
+def _is_younger(chain: Chain, version: int, grace_began: int) -> bool:
     """Whether the store itself says that a floor was raised later than its manifest claims.
 
     A process that stalled between its look at the clock and its commit would shorten the grace.
     """
     try:
-        written = chain.storage.modified_ms(paths.manifest_path(version))
+        return chain.storage.modified_ms(paths.manifest_path(version)) > grace_began
     except ObjectMissing:
         return False  # versions are removed much later than they are written
-    return written > chain.storage.clock_ms() - grace_ms

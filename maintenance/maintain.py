@@ -71,7 +71,12 @@ def maintain(
     if history_ms is not None:
         progress("expire_versions")
         steps["expire_versions"], head = expire_versions(
-            chain, head, older_than_ms=history_ms, retain_last=1, dry_run=dry_run
+            chain,
+            head,
+            older_than_ms=history_ms,
+            retain_last=1,
+            grace_ms=grace_ms,
+            dry_run=dry_run,
         )
     if can_walk(head.manifest):
         progress("vacuum")

@@ -57,7 +57,7 @@ def purge(
     version = head.manifest.version
     expired, head = expire(chain, head, ExpireOptions(dry_run=dry_run, grace_ms=grace_ms))
     versions, head = expire_versions(
-        chain, head, older_than_ms=grace_ms, retain_last=1, dry_run=dry_run
+        chain, head, older_than_ms=grace_ms, retain_last=1, grace_ms=grace_ms, dry_run=dry_run
     )
     swept, head = vacuum(chain, head, grace_ms=grace_ms, dry_run=dry_run)
     report = PurgeReport(

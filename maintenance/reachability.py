@@ -7,24 +7,27 @@ the list with everything that the library writes.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from strandline.catalog import documents
-from strandline.tableformat import paths
-from strandline.tableformat.errors import CorruptTable, ObjectMissing
+from strandline.maintenance.grace import listed_versions
+from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.lifecycle import is_expired, is_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from strandline.catalog.chain import Chain
+    from strandline.catalog.chain import Chain, Snapshot
+    from strandline.maintenance.grace import Settled
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.segments import PageRef, SegmentEntry
 
+T = TypeVar("T")
 _NUMBER = r"(?P<n>0|[1-9][0-9]{0,18})-[0-9a-f]{16}"
 _IN_WINDOW = rf"w[0-9]+-[0-9]+/shard-[0-9]+/(?:batch|compact|late)-{_NUMBER}"
 KINDS: Final[dict[str, re.Pattern[str]]] = {
@@ -70,71 +73,99 @@ def name_of(path: str) -> Name | None:
     return None
 
 
-def listed_versions(chain: Chain) -> list[int]:
-    """Every version that has a manifest in the store, oldest first."""
-    names = chain.storage.list(paths.MANIFESTS)
-    return sorted(v for v in map(paths.manifest_version, names) if v is not None)
-
-
-def reachable(chain: Chain, head: Manifest) -> set[str]:
+def reachable(chain: Chain, head: Snapshot, settled: Settled) -> tuple[set[str], Snapshot]:
     """Every object that a kept version needs. Anything that cannot be read ends it with an error.
 
-    What the head's floor and trim point hide is needed by nobody, and may be gone.
+    Kept is what the head keeps, and what was not replaced yet when the grace of readers began;
+    likewise, nobody needs what was hidden by then. The second value is the head that was used in
+    the end: another process may give up versions meanwhile.
     """
-    kept = [v for v in listed_versions(chain) if head.lifecycle.keeps(v)]
-    oldest = max(1, head.lifecycle.oldest_version, chain.largest_gc_marker())
-    missing = {*range(oldest, head.version + 1), *head.lifecycle.tagged} - set(kept)
+    walk = _Walk(chain, head.manifest, settled)
+    known: Snapshot | None = None
+    for version in listed_versions(chain):
+        if version > head.manifest.version or not (
+            head.manifest.lifecycle.keeps(version) or version >= settled.version
+        ):
+            continue
+        try:
+            known = chain.load(version, known)
+        except ObjectMissing:
+            head = chain.refresh(head)
+            if head.manifest.lifecycle.keeps(version):
+                raise CorruptTable(_missing(chain, [version])) from None
+            continue
+        walk.add(known.manifest, given_up=not head.manifest.lifecycle.keeps(version))
+        walk.versions.add(version)
+    kept = head.manifest.lifecycle
+    oldest = max(1, kept.oldest_version, chain.largest_gc_marker())
+    missing = {*range(oldest, head.manifest.version + 1), *kept.tagged} - walk.versions
+    missing = {version for version in missing if version <= walk.head.version}
     if missing:
-        raise CorruptTable(
-            f"versions {sorted(missing)[:10]} of {chain.storage.url} should be kept and "
-            "are missing. Nothing was removed."
-        )
-    walk = _Walk(chain, head)
-    for version in kept:
-        if version <= head.version:
-            try:
-                manifest = head if version == head.version else chain.load(version).manifest
-            except ObjectMissing:
-                raise CorruptTable(
-                    f"version {version} of {chain.storage.url} was listed and is gone. Nothing was "
-                    "removed. Run it again."
-                ) from None
-            walk.add(manifest)
-    return walk.found
+        raise CorruptTable(_missing(chain, sorted(missing)))
+    return walk.found, head
+
+
+def _missing(chain: Chain, versions: list[int]) -> str:
+    return (
+        f"versions {versions[:10]} of {chain.storage.url} should be kept and are missing. Nothing "
+        "was removed."
+    )
 
 
 @dataclass(slots=True)
 class _Walk:
     chain: Chain
     head: Manifest
+    settled: Settled
     found: set[str] = field(default_factory=set)
+    versions: set[int] = field(default_factory=set)
+    _windows: set[bytes] = field(default_factory=set)
+    """Entries of windows that were looked at, as they stand: most are the same in each version."""
 
-    def add(self, manifest: Manifest) -> None:
+    def add(self, manifest: Manifest, *, given_up: bool) -> None:
         """All that one version needs; what earlier ones shared is not looked at again."""
         self.found.update(page.path for page in manifest.position_pages)
         self._segments(manifest.segments)
-        refs = [p for entry in manifest.windows for p in entry.pages if self._is_new(p)]
+        changed = [entry for entry in manifest.windows if entry.to_json() not in self._windows]
+        self._windows.update(entry.to_json() for entry in changed)
+        refs = [p for entry in changed for p in entry.pages if self._is_new(p)]
         folded = [page for page in manifest.window_pages if self._is_new(page)]
-        for page, windows in zip(
-            folded, documents.window_pages(self.chain.service, folded), strict=True
-        ):
+        for page, windows in self._read(folded, documents.window_pages, may_be_gone=given_up):
             self.found.add(page.path)
             for entry in windows:
-                if not is_expired(entry.window, self.head.floor_ts):
+                if not is_expired(entry.window, self.settled.floor_ts):
                     refs += [p for p in entry.pages if self._is_new(p)]
-        for ref, listed in zip(
-            refs, documents.segment_pages(self.chain.service, refs), strict=True
-        ):
+        for ref, listed in self._read(refs, documents.segment_pages, may_be_gone=given_up):
             self.found.add(ref.path)
             self._segments(listed.entries(np.arange(listed.count)))
 
+    def _read(
+        self,
+        refs: list[PageRef],
+        read: Callable[[Any, Sequence[PageRef]], list[T]],
+        *,
+        may_be_gone: bool,
+    ) -> Iterator[tuple[PageRef, T]]:
+        """Pages with what they list.
+
+        A run with a shorter grace may have removed pages of versions that were given up, and
+        pages that list hidden rows only.
+        """
+        floor, trim = self.head.floor_ts, self.head.trim_seq
+        rest = [ref for ref in refs if may_be_gone or is_hidden(ref, floor, trim)]
+        needed = [] if may_be_gone else [r for r in refs if not is_hidden(r, floor, trim)]
+        yield from zip(needed, read(self.chain.service, needed), strict=True)
+        for ref in rest:
+            with suppress(MissingFile):
+                yield ref, read(self.chain.service, [ref])[0]
+
     def _is_new(self, page: PageRef) -> bool:
-        hidden = is_hidden(page, self.head.floor_ts, self.head.trim_seq)
+        hidden = is_hidden(page, self.settled.floor_ts, self.settled.trim_seq)
         return not hidden and page.path not in self.found
 
     def _segments(self, entries: Iterable[SegmentEntry]) -> None:
         for entry in entries:
-            if not is_hidden(entry, self.head.floor_ts, self.head.trim_seq):
+            if not is_hidden(entry, self.settled.floor_ts, self.settled.trim_seq):
                 self.found.add(entry.path)
                 if entry.index is not None:
                     self.found.add(path_of(entry.path))

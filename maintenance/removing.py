@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("strandline.deletions")
 """One line for each object that maintenance removes: who wants a deletion log listens here."""
 BATCH: Final = 1_000
+_ASKED_ONE_BY_ONE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,29 @@ def remove_paths(storage: Storage, paths: Sequence[str], why: str) -> None:
 
 
 def remove_verified(storage: Storage, paths: Sequence[str], why: str) -> None:
-    """Remove objects one can name, and ask for each whether it is gone."""
+    """Remove objects one can name, and look whether they are gone."""
     remove_paths(storage, paths, why)
+    left = _still_there(storage, paths)
+    if left:
+        raise StorageFailed(
+            f"{len(left)} objects are still there after they were removed, such as {left[0]}. "
+            "Nothing that is needed was touched; run it again."
+        )
+
+
+def _still_there(storage: Storage, paths: Sequence[str]) -> list[str]:
+    """Those that the store still has: a few are asked for, many are looked up in a list."""
+    if len(paths) > _ASKED_ONE_BY_ONE:
+        listed = {path for path, _ in storage.walk("")}
+        return [path for path in paths if path in listed]
+    left = []
     for path in paths:
         try:
             storage.size(path)
         except ObjectMissing:
             continue
-        raise StorageFailed(f"{path} is still there after it was removed. Run it again.")
+        left.append(path)
+    return left
 
 
 def _batches(paths: Sequence[str]) -> Iterator[list[str]]:

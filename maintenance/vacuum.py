@@ -3,7 +3,8 @@
 The order is what makes it safe. List first; then commit the files floor, after which files begun
 before it are refused in new commits; then read what the kept versions need. An object that was
 listed, is not needed, and was begun below the floor can never become part of the table. Its age
-by the store's clock is a second belt.
+by the store's clock is a second belt. Needed is also what was needed when the grace of readers
+began: see `grace`.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
 from strandline.catalog.commit import MetadataChange, commit
-from strandline.maintenance.reachability import (
-    REFERENCED,
-    can_walk,
+from strandline.maintenance.grace import (
+    Settled,
+    is_older,
     listed_versions,
-    name_of,
-    reachable,
+    now_ms,
+    settled,
 )
-from strandline.maintenance.removing import remove_paths
+from strandline.maintenance.reachability import REFERENCED, can_walk, name_of, reachable
+from strandline.maintenance.removing import remove_verified
 from strandline.tableformat import paths
-from strandline.tableformat.errors import InvalidInput, ObjectMissing, VersionNotFound
+from strandline.tableformat.errors import InvalidInput, VersionNotFound
 from strandline.tableformat.retention import GiveUpVersions, RaiseFilesFloor
 
 if TYPE_CHECKING:
@@ -78,17 +80,18 @@ def vacuum(
             f"vacuum does not know all that tables with {', '.join(head.manifest.reader_features)} "
             "refer to. Nothing was removed."
         )
-    now = chain.storage.clock_ms()
-    floor = max(head.manifest.files_floor, _version_before(chain, head, now - grace_ms))
+    moment = now_ms(chain) - grace_ms
+    floor = max(head.manifest.files_floor, _version_before(chain, head, moment))
     if floor > head.manifest.files_floor and not dry_run:
         change = MetadataChange((RaiseFilesFloor(floor),))
         head = commit(chain, head, change, operation="vacuum").snapshot
-    needed = reachable(chain, head.manifest)
+    before = settled(chain, head, moment)
+    needed, head = reachable(chain, head, before)
     garbage, unknown = _garbage(listed, needed, floor)
-    old = [path for path in garbage if _is_older(chain, path, now - grace_ms)]
+    old = [path for path in garbage if is_older(chain, path, moment)]
     if not dry_run:
-        remove_paths(chain.storage, old, "no kept version needs it")
-    manifests = remove_versions(chain, head, dry_run=dry_run)
+        remove_verified(chain.storage, old, "no kept version needs it")
+    manifests = remove_versions(chain, head, before, dry_run=dry_run)
     removed = (*old, *manifests)
     report = VacuumReport(
         dry_run=dry_run,
@@ -99,7 +102,7 @@ def vacuum(
         by_kind=dict(Counter(name.kind for path in removed if (name := name_of(path)))),
         too_young=len(garbage) - len(old),
         unknown=unknown,
-        uploads_ended=0 if dry_run else chain.storage.abort_uploads(now - grace_ms),
+        uploads_ended=0 if dry_run else chain.storage.abort_uploads(moment),
     )
     return report, head
 
@@ -127,25 +130,22 @@ def _version_before(chain: Chain, head: Snapshot, moment: int) -> int:
         return max(1, head.manifest.lifecycle.oldest_version)
 
 
-def _is_older(chain: Chain, path: str, moment: int) -> bool:
-    try:
-        return chain.storage.modified_ms(path) <= moment
-    except ObjectMissing:
-        return False
-
-
 # --- versions ----------------------------------------------------------------------------------
 
 
-def remove_versions(chain: Chain, head: Snapshot, *, dry_run: bool) -> list[str]:
-    """Remove manifests that were given up: a marker first, and none younger than an hour."""
+def remove_versions(chain: Chain, head: Snapshot, before: Settled, *, dry_run: bool) -> list[str]:
+    """Remove manifests that were given up: a marker first, and none younger than an hour.
+
+    A version that was replaced within the grace stays: what its readers need is looked up in it.
+    """
     kept = head.manifest.lifecycle
-    now = chain.storage.clock_ms()
+    moment = now_ms(chain) - MANIFEST_MIN_AGE_MS
     due = [
         paths.manifest_path(version)
         for version in listed_versions(chain)
-        if not kept.keeps(version)
-        and _is_older(chain, paths.manifest_path(version), now - MANIFEST_MIN_AGE_MS)
+        if version < before.version
+        and not kept.keeps(version)
+        and is_older(chain, paths.manifest_path(version), moment)
     ]
     markers = [
         paths.gc_marker_path(version)
@@ -154,8 +154,8 @@ def remove_versions(chain: Chain, head: Snapshot, *, dry_run: bool) -> list[str]
     ]
     if not dry_run and (due or markers):
         chain.storage.put_if_absent(paths.gc_marker_path(kept.oldest_version), b"")
-        remove_paths(chain.storage, due, "the version was given up")
-        remove_paths(chain.storage, markers, "a later marker says more")
+        remove_verified(chain.storage, due, "the version was given up")
+        remove_verified(chain.storage, markers, "a later marker says more")
     return [*due, *markers]
 
 
@@ -184,22 +184,27 @@ class VersionsReport:
 
 
 def expire_versions(
-    chain: Chain, head: Snapshot, *, older_than_ms: int, retain_last: int, dry_run: bool
+    chain: Chain,
+    head: Snapshot,
+    *,
+    older_than_ms: int,
+    retain_last: int,
+    grace_ms: int,
+    dry_run: bool,
 ) -> tuple[VersionsReport, Snapshot]:
     """Give up versions that have not been the newest for so long; the newest ones always stay."""
     head = chain.refresh(head)
-    moment = chain.storage.clock_ms() - max(older_than_ms, MANIFEST_MIN_AGE_MS)
+    now = now_ms(chain)
     # The version that was newest then stays: those before it had been replaced by then.
-    below = _version_before(chain, head, moment)
-    while below > 1 and not _is_older(chain, paths.manifest_path(below), moment):
-        below -= 1
+    below = settled(chain, head, now - max(older_than_ms, MANIFEST_MIN_AGE_MS)).version
     below = min(below, head.manifest.version - retain_last + 1)
     oldest = max(1, head.manifest.lifecycle.oldest_version, below)
     if below > head.manifest.lifecycle.oldest_version and below > 1 and not dry_run:
         change = MetadataChange((GiveUpVersions(below),))
         head = commit(chain, head, change, operation="expire_versions").snapshot
         oldest = head.manifest.lifecycle.oldest_version
-    removed = remove_versions(chain, head, dry_run=dry_run)
+    before = settled(chain, head, now - grace_ms)
+    removed = remove_versions(chain, head, before, dry_run=dry_run)
     report = VersionsReport(
         dry_run=dry_run,
         version=head.manifest.version,

@@ -160,10 +160,13 @@ class EndsThings:
         *,
         retain_last: int = 1,
         dry_run: bool = False,
+        grace: str | timedelta | int = "24h",
     ) -> VersionsReport:
         """Give up versions that have not been the newest for `older_than`, except tagged ones.
 
         The newest `retain_last` stay in any case, and so does every version of the last hour.
+        What was the newest within `grace` cannot be opened by its number any more, and its files
+        stay until then for those who have it open.
         """
         from strandline.maintenance import vacuum as work  # noqa: PLC0415
 
@@ -175,6 +178,7 @@ class EndsThings:
             self._head,
             older_than_ms=duration_ms(older_than, "older_than"),
             retain_last=retain_last,
+            grace_ms=duration_ms(grace, "grace"),
             dry_run=dry_run,
         )
         self._see(snapshot)

@@ -391,7 +391,7 @@ def from_json(
         positions={k: position_from_json(v) for k, v in fields.object("positions").items()},
         position_pages=tuple(document_ref_from_json(p) for p in fields.list("position_pages")),
         history=tuple(reuse.record(r) for r in fields.list("history")),
-        windows=tuple(segments.window_from_json(w) for w in fields.list("windows")),
+        windows=tuple(reuse.window(w) for w in fields.list("windows")),
         window_pages=tuple(
             segments.page_ref_from_json(p, ".json.lz4", "window page")
             for p in fields.list("window_pages")
@@ -424,6 +424,7 @@ class _Reuse:
         self._schema = known.schema if known else None
         self._records = {r.commit_id: r for r in known.history} if known else {}
         self._segments = {s.path: s for s in known.segments} if known else {}
+        self._windows = {w.encoded: w for w in known.windows if w.encoded} if known else {}
 
     def schema(self, value: dict[str, Any]) -> schemas.Schema:
         if self._schema is not None and schemas.to_json(self._schema) == value:
@@ -439,6 +440,10 @@ class _Reuse:
         if known is not None and known.encoded == orjson.dumps(value):
             return known
         return segments.segment_from_json(value)
+
+    def window(self, value: Any) -> segments.WindowEntry:
+        known = self._windows.get(codec.to_text(value, "window")) if self._windows else None
+        return segments.window_from_json(value) if known is None else known
 
 
 def _text_in(value: Any, name: str) -> str:

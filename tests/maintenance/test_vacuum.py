@@ -8,6 +8,9 @@ import pytest
 
 from strandline.catalog import tidy
 from strandline.catalog.commit import commit
+from strandline.catalog.manifest_service import ManifestService
+from strandline.catalog.page_cache import PAGES
+from strandline.maintenance import reachability
 from strandline.maintenance import vacuum as work
 from strandline.maintenance.reachability import KINDS, REFERENCED, name_of
 from strandline.tableformat import paths, rolling
@@ -15,6 +18,8 @@ from strandline.tableformat.errors import (
     CommitConflict,
     CorruptTable,
     InvalidInput,
+    MissingFile,
+    StorageFailed,
     TableDropped,
     VersionNotFound,
 )
@@ -23,6 +28,7 @@ from strandline.tableformat.windows import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.maintenance.aging import NOW, Aging, hourly, numbers, row
 
 SMALL = {"ROLL_AT": 3, "ROLL_STEP": 1, "ROLL_ALL_AT": 4, "LEAST_PAGE": 2, "TIER_FACTOR": 2}
+_LOADED = ManifestService._bytes  # noqa: SLF001 - pages that come from the store
 ORPHAN = f"w{NOW - NOW % (30 * DAY_MS)}-{30 * DAY_MS}/shard-0/batch-1-{'a' * 16}"
 
 
@@ -33,6 +39,11 @@ def orphaned(world: Aging) -> list[str]:
     for path in left:
         world.store.write_new(path, b"left behind").wait()
     return sorted(left)
+
+
+def segments_of(world: Aging) -> list[str]:
+    """The data files in the store."""
+    return [path for path in world.files() if path.startswith("w") and path.endswith(".parquet")]
 
 
 def test_orphans_go_and_live_files_stay() -> None:
@@ -84,7 +95,7 @@ def test_every_kind_of_object_is_registered() -> None:
             table.append([row(NOW - n % 6 * HOUR_MS, n)], writer_id=f"w{n}", batch=1)
         rows = [row(NOW - n // 900, n) for n in range(70_000)]
         table.append(rows)
-    world.wait(DAY_MS)
+    world.wait(2 * DAY_MS)
     table.expire_versions(older_than="1h")
 
     found = {path: name_of(path) for path in world.files()}
@@ -206,11 +217,11 @@ def test_retention_of_nothing_leaves_the_table_readable() -> None:
     for _ in range(3):
         world.wait(MINUTE_MS)
         table.expire(grace=0)
-        table.expire_versions(0)
+        table.expire_versions(0, grace=0)
         table.vacuum(dry_run=False, grace=0)
     assert max(world.files(paths.MANIFESTS)) == paths.manifest_path(1)
     world.wait(2 * HOUR_MS)
-    table.expire_versions(0)
+    table.expire_versions(0, grace=0)
     table.vacuum(dry_run=False, grace=0)
 
     assert sorted(numbers(world.open())) == [0, 1, 2]
@@ -222,7 +233,7 @@ def test_a_run_that_ended_between_commit_and_removal_is_finished_by_the_next() -
     """[TAG-4] What was given up is in the manifest, so nothing has to be remembered."""
     world = Aging()
     table = hourly(world, 3)
-    world.wait(DAY_MS)
+    world.wait(2 * DAY_MS)
     with mock.patch.object(work, "remove_versions", return_value=[]):
         table.expire_versions("1h")
     with pytest.raises(VersionNotFound):
@@ -231,6 +242,144 @@ def test_a_run_that_ended_between_commit_and_removal_is_finished_by_the_next() -
     table.vacuum(dry_run=False)
 
     assert paths.manifest_path(2) not in world.files()
+
+
+@pytest.mark.parametrize("hide", ["expire", "trim", "delete", "maintain"])
+def test_a_reader_has_its_grace_from_when_its_rows_were_hidden(hide: str) -> None:
+    """[C8] [C2] [VAC-5] However old files are: nobody needed them a grace ago, or they stay."""
+    world = Aging(ttl="6h")
+    with mock.patch.multiple(rolling, **SMALL):
+        table = hourly(world, 10)
+    table.append([row(world.script.now, 10)])
+    world.wait(9 * DAY_MS)
+    table.append([row(world.script.now, 11)])
+    reader = world.open(table.version)
+    expected = sorted(numbers(reader))
+    changes = {
+        "expire": table.expire,
+        "trim": lambda: table.trim(5),
+        "delete": lambda: table.delete(filter="n < 5"),
+        "maintain": table.maintain,
+    }
+
+    changes[hide]()
+    for hours in (0, 12, 11):
+        world.wait(hours * HOUR_MS)
+        table.expire(now=NOW)
+        table.expire_versions("1h")
+        table.vacuum(dry_run=False)
+        PAGES.clear()
+        assert sorted(numbers(reader)) == expected
+    world.wait(2 * HOUR_MS)
+    table.expire()
+    table.expire_versions("1h")
+    removed = table.vacuum(dry_run=False).removed
+
+    assert table.verify(deep=True).ok
+    assert removed or len(segments_of(world)) == 1
+    with pytest.raises(MissingFile):
+        numbers(reader)
+
+
+def test_a_shorter_grace_between_two_longer_ones_stops_neither() -> None:
+    """[C8] What a run without grace has removed, a later one does not miss."""
+    world = Aging(ttl="6h")
+    with mock.patch.multiple(rolling, **SMALL):
+        table = hourly(world, 12)
+        table.trim(2)
+        world.wait(2 * HOUR_MS)
+        table.expire()
+        table.append([row(world.script.now, 20)])
+        table.compact()
+    with mock.patch.object(work, "remove_versions", return_value=[]):
+        table.expire_versions("1h", grace=0)
+        table.vacuum(dry_run=False, grace=0)
+    PAGES.clear()
+
+    table.vacuum(dry_run=False)
+    table.purge(dry_run=False)
+
+    assert table.verify(deep=True).ok
+
+
+def test_one_clock_that_jumps_takes_nobodys_grace() -> None:
+    """[C8] A store ten years ahead, or behind while rows are hidden: the other clock counts."""
+    for skew, ahead in ((10 * 365 * DAY_MS, True), (-10 * 365 * DAY_MS, False)):
+        world = Aging(ttl="6h")
+        table = hourly(world, 10)
+        reader = world.open(table.version)
+        world.skew_ms = 0 if ahead else skew
+        table.expire(now=NOW)
+        world.skew_ms = skew if ahead else 0
+        table.expire(now=NOW)
+        table.expire_versions("1h")
+        table.vacuum(dry_run=False)
+
+        assert sorted(numbers(reader)) == list(range(10))
+
+
+def test_a_version_that_another_run_gives_up_meanwhile_stops_no_vacuum() -> None:
+    """[C8] Safe to run twice at once: a manifest that goes between list and read was given up."""
+    world = Aging()
+    table = hourly(world, 4)
+    world.wait(9 * DAY_MS)
+    table.append([row(NOW, 4)])
+    world.wait(9 * DAY_MS)
+    other = world.open()
+    right, turns = MemoryStorage.read, []
+
+    def read(self: MemoryStorage, path: str) -> bytes:
+        if not turns and path == paths.manifest_path(2):
+            turns.append(path)
+            other.expire_versions("1d")
+            other.vacuum(dry_run=False)
+        return right(self, path)
+
+    with mock.patch.object(MemoryStorage, "read", read):
+        table.vacuum(dry_run=False)
+
+    assert turns
+    assert sorted(numbers(world.open())) == [0, 1, 2, 3, 4]
+
+
+def test_a_deletion_that_vacuum_was_only_told_of_is_said() -> None:
+    """[C8] A store that acknowledges and keeps is found out, for few objects and for many."""
+    for count in (1, 40):
+        world = Aging()
+        table = hourly(world, 2)
+        for n in range(count):
+            world.store.write_new(ORPHAN.replace("a" * 16, f"{n:b>16x}") + ".parquet", b"x").wait()
+        world.wait(9 * DAY_MS)
+        table.append([row(NOW, 2)])
+        world.wait(9 * DAY_MS)
+
+        with (
+            mock.patch.object(MemoryStorage, "delete", return_value=None),
+            pytest.raises(StorageFailed, match="still there"),
+        ):
+            table.vacuum(dry_run=False)
+
+        assert len(table.vacuum(dry_run=False).removed) == count
+
+
+def test_many_versions_cost_what_changed_in_them() -> None:
+    """[C8] A page is read once, and a window that did not change is not looked at again."""
+    world = Aging()
+    with mock.patch.multiple(rolling, **SMALL):
+        table = hourly(world, 40)
+    pages = len([path for path in world.files() if "/pages/" in path])
+    world.wait(DAY_MS)
+    PAGES.clear()
+    with (
+        mock.patch.object(ManifestService, "_bytes", autospec=True, side_effect=_LOADED) as loads,
+        mock.patch.object(reachability, "is_hidden", side_effect=reachability.is_hidden) as looks,
+    ):
+        table.vacuum()
+
+    loaded = [part for call in loads.call_args_list for part in call.args[1]]
+    assert len(loaded) == len(set(loaded)) <= pages
+    # Each version is one more segment and a page or two, however many it lists.
+    assert looks.call_count < 10 * table.version
 
 
 def test_purge_keeps_its_promise() -> None:
@@ -244,11 +393,14 @@ def test_purge_keeps_its_promise() -> None:
 
     world.wait(first.complete_after_ms - world.store_ms() + MINUTE_MS)
     table.append([row(world.script.now, 90)])
-    table.purge(dry_run=False)
+    second = table.purge(dry_run=False)
 
-    segments = [path for path in world.files() if path.endswith(".parquet")]
-    assert len(segments) == 1
-    assert numbers(table) == [90]
+    # Rows 2 to 6 have expired a moment ago and have their own grace.
+    assert len(segments_of(world)) == 6
+    world.wait(second.complete_after_ms - world.store_ms() + MINUTE_MS)
+    table.purge(dry_run=False, grace="23h")
+    assert len(segments_of(world)) == 1
+    assert numbers(table) == []
     assert table.verify(deep=True).ok
 
 
