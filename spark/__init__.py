@@ -9,6 +9,7 @@ from strandline.spark.enable import enable
 from strandline.spark.java import JavaMissing
 from strandline.spark.jvm import JvmUnreachable
 from strandline.spark.read import read
+from strandline.spark.rewrites import compact, reindex
 from strandline.spark.session import session
 from strandline.spark.stream_tables import read_stream_table
 from strandline.spark.verify import verify
@@ -24,12 +25,14 @@ __all__ = [
     "JvmUnreachable",
     "attach",
     "backfill",
+    "compact",
     "detach",
     "enable",
     "read",
     "read_stream_table",
     "refresh",
     "register_source",
+    "reindex",
     "save",
     "session",
     "sql",

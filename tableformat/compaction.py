@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.indexes import policy as index_policy
+from strandline.tableformat.indexes.reference import SEGMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from strandline.tableformat.config import Config
+    from strandline.tableformat.indexes.reference import KindsByColumn
+    from strandline.tableformat.schema import Schema
     from strandline.tableformat.segments import SegmentEntry
     from strandline.tableformat.windows import Window
 
@@ -90,6 +95,39 @@ def plan_runs(
             if entry.index_debt and not wanted.is_small(entry)
         ]
     return runs
+
+
+def plan_reindexing(
+    entries: Iterable[SegmentEntry], schema: Schema, config: Config, *, every: bool = False
+) -> list[Run]:
+    """Segments that would get other indexes if they were written today, each as a run.
+
+    `every`: all that are large enough to have indexes, for indexes of an older making.
+    """
+    planned = index_policy.plan(schema, config, {})
+    return [
+        Run(entry.window, entry.shard, (entry,))
+        for entry in entries
+        if entry.index_debt
+        or (
+            planned
+            and entry.row_count >= config.row_group_rows
+            and (every or _lacks(entry, planned, schema))
+        )
+    ]
+
+
+def _lacks(entry: SegmentEntry, planned: KindsByColumn, schema: Schema) -> bool:
+    """Whether a planned kind is missing; kinds that depend on the values are not asked for."""
+    built = {} if entry.index is None else entry.index.kinds
+    for column_id, kinds in planned.items():
+        if column_id == SEGMENT or set(kinds) <= set(built.get(column_id, ())):
+            continue
+        column = schema.by_id.get(column_id)
+        found = None if column is None else entry.stats_of(column)
+        if found is None or found.min is not None:
+            return True  # a column of nulls alone gets no index however often it is written
+    return False
 
 
 def _neighbours(listed: Sequence[SegmentEntry], policy: Policy) -> Iterator[list[SegmentEntry]]:
