@@ -7,331 +7,73 @@ which leaves a state that the same operation, repeated, completes.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from strandline.api import create_in, open_in
+from strandline.api import open_in
 from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
-from strandline.catalog.name_chain import META, NAMESPACES, NameChains, new_id
-from strandline.catalog.runtime import REAL
+from strandline.catalog.name_chain import new_id
+from strandline.catalog_infos import NamespaceInfo, TableInfo
+from strandline.catalog_namespaces import namespace_info
+from strandline.catalog_root import STEPS
+from strandline.catalog_tables import HasTables
 from strandline.tableformat import catalog_records as records
 from strandline.tableformat import names, paths
 from strandline.tableformat.errors import (
-    CommitConflict,
     InvalidInput,
     NamespaceNotFound,
-    ObjectMissing,
     TableExists,
     TableNotFound,
 )
-from strandline.tableformat.storage import open_storage
-from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.tableformat.windows import parse_duration
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
-    from strandline.catalog.runtime import Runtime
+    from strandline.catalog.name_chain import NameChains
+    from strandline.maintenance.maintain import MaintainReport
     from strandline.table import Table
-    from strandline.tableformat.catalog_records import Entry, NameRecord, NamespaceRecord
-    from strandline.tableformat.storage import Storage
-    from strandline.writers.results import Commit
+    from strandline.tableformat.catalog_records import Entry, NameRecord
 
-_STEPS: Final = 64
-"""How often a step is tried that others keep taking first."""
-_DEFAULTS: Final = ("create_on_append", "create_on_read", "schema", "time_column", "ttl")
-_MORE_DEFAULTS: Final = ("timestamping", "uncapped", "order")
+__all__ = ["Catalog", "NamespaceInfo", "TableInfo"]
+
+_SETTLED_MS: Final = 60_000
+"""Who drops a table or brings it back needs two steps: so much time is between them at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableInfo:
-    """One table of a catalog, as listed; times are milliseconds since 1970."""
-
-    namespace: str
-    name: str
-    uuid: str
-    url: str
-    created_at: int
-    deleted_at: int | None = None
-    """When it was dropped; None for a table that is there."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The facts as plain values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceInfo:
-    """One namespace, as listed."""
-
-    name: str
-    created_at: int
-    defaults: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """The facts as plain values."""
-        return asdict(self)
-
-
-class Catalog:
+class Catalog(HasTables):
     """Namespaces and tables under a root URL. Safe to share between threads and processes."""
 
-    def __init__(
-        self,
-        root_url: str | os.PathLike[str],
-        storage_options: Mapping[str, Any] | None = None,
-        *,
-        runtime: Runtime = REAL,
-        open_at: Callable[[str], Storage] | None = None,
-    ) -> None:
-        """Name a root; nothing is read or written yet. `open_at`: for tests."""
-        self._storage = open_storage(root_url, storage_options) if open_at is None else open_at("")
-        base = str(root_url).rstrip("/") or "/"
-        self._open_at = open_at or (lambda path: open_storage(f"{base}/{path}", storage_options))
-        self._runtime = runtime
-        self._namespaces = NameChains(
-            self._storage,
-            runtime,
-            NAMESPACES,
-            decode=records.namespace_record,
-            unused=lambda name: records.NamespaceRecord(name=name),
-        )
+    # --- namespaces: drop ---
 
-    def __repr__(self) -> str:
-        return f"<strandline.Catalog {self.url}>"
+    def drop_namespace(self, name: str) -> NamespaceInfo:
+        """Drop a namespace without tables; dropped ones in it can still be purged.
 
-    @property
-    def url(self) -> str:
-        """The root."""
-        return self._storage.url
-
-    # --- namespaces ---
-
-    def create_namespace(
-        self, name: str, *, exist_ok: bool = False, **defaults: Any
-    ) -> NamespaceInfo:
-        """Create a namespace with defaults for its tables.
-
-        `create_on_append`, `create_on_read`: `append` and `open_table` create what is missing;
-        `schema`: with these columns. `time_column`, `ttl`, `timestamping`, `uncapped`, `order`: as
-        for `create_table`, used where it is not told otherwise.
+        Creating it again brings it back, with the defaults that are then given.
         """
-        names.check_name(name, "a namespace")
-        checked = _checked_defaults(defaults)
-        probe_once_per_process(self._storage)
-        for _ in range(_STEPS):
-            head = self._namespaces.head(name)
-            if head.state == records.LIVE:
-                if exist_ok:
-                    return _namespace_info(head)
-                raise TableExists(
-                    f"there is a namespace {name!r} in {self.url} already. Nothing was changed."
-                )
-            made = head.next(
-                **new_id(self._runtime),
-                state=records.LIVE,
-                folder=names.data_folder(name, self._runtime.random_hex(8)),
-                created_at=self._runtime.now_ms(),
-                deleted_at=None,
-                defaults=checked,
-            )
-            if self._namespaces.put(made):
-                return _namespace_info(made)
-        raise self._too_busy(name)
-
-    def set_namespace(self, name: str, **defaults: Any) -> NamespaceInfo:
-        """Change defaults; None removes one. Tables that exist keep what they were created with."""
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             head = self._namespace(name)
-            merged = {**head.defaults, **defaults}
-            kept = {key: value for key, value in merged.items() if value is not None}
-            made = head.next(**new_id(self._runtime), defaults=_checked_defaults(kept))
-            if self._namespaces.put(made):
-                return _namespace_info(made)
+            if head.state == records.LIVE:
+                claim = head.next(**new_id(self._runtime), state=records.DROPPING)
+                if not self._namespaces.put(claim):
+                    continue
+                head = claim
+            # Who creates a table from now on sees the claim, and ends it.
+            in_use = next(self._listed(head, "", None, dropped=False), None)
+            if in_use is not None:
+                self._namespaces.put(head.alive(self._runtime.random_hex(16)))
+                raise InvalidInput(
+                    f"namespace {name!r} holds tables, such as {in_use.name!r}. Nothing was "
+                    "changed. Drop or rename them first."
+                )
+            gone = head.next(
+                **new_id(self._runtime),
+                state=records.DROPPED,
+                deleted_at=self._runtime.now_ms(),
+            )
+            if self._namespaces.put(gone):
+                return namespace_info(gone)
         raise self._too_busy(name)
-
-    def describe_namespace(self, name: str) -> NamespaceInfo:
-        """A namespace and its defaults."""
-        return _namespace_info(self._namespace(name))
-
-    def list_namespaces(
-        self, prefix: str = "", *, after: str | None = None, limit: int | None = None
-    ) -> list[NamespaceInfo]:
-        """Namespaces in the order of their names' bytes; `after` is the last name of a page."""
-        found = (
-            _namespace_info(record)
-            for record in self._namespaces.newest(_prefix(prefix), after)
-            if record.state == records.LIVE
-        )
-        return _taken(found, limit)
-
-    def _namespace(self, name: str) -> NamespaceRecord:
-        head = self._namespaces.head(names.check_name(name, "a namespace"))
-        if head.state != records.LIVE:
-            raise NamespaceNotFound(
-                f"there is no namespace {name!r} in {self.url}. Create it with create_namespace, "
-                "or by creating a table in it."
-            )
-        return head
-
-    def _names(self, folder: str) -> NameChains[NameRecord]:
-        return NameChains(
-            self._storage,
-            self._runtime,
-            f"{META}tables/{folder}/",
-            decode=records.name_record,
-            unused=lambda name: records.NameRecord(name=name),
-        )
-
-    # --- tables: create, open, list ---
-
-    def create_table(
-        self,
-        table: str | tuple[str, str],
-        schema: Any = None,
-        *,
-        exist_ok: bool = False,
-        **options: Any,
-    ) -> Table:
-        """Create a table; options as for `strandline.create_table`, and its namespace with it."""
-        namespace, name = names.split_identifier(table)
-        self.create_namespace(namespace, exist_ok=True)
-        where = self._namespace(namespace)
-        defaults = where.defaults
-        columns = defaults.get("schema") if schema is None else schema
-        if columns is None:
-            raise InvalidInput(f"{table!r} needs a schema: its namespace has no default for it")
-        settings = {"time_column": None} | {
-            key: defaults[key] for key in ("time_column", "ttl", *_MORE_DEFAULTS) if key in defaults
-        }
-        chains = self._names(where.folder)
-        made: tuple[str, Table] | None = None
-        for _ in range(_STEPS):
-            head = self._settled(chains, name)
-            if head.live is not None:
-                self._forget(made)
-                if exist_ok:
-                    return self._open_entry(head.live, table)
-                raise TableExists(
-                    f"there is a table {table!r} in {self.url} already. Nothing was changed. Open "
-                    "it with open_table, or pass exist_ok=True."
-                )
-            if made is None:
-                folder = (
-                    f"{where.folder}/data/{names.data_folder(name, self._runtime.random_hex(8))}"
-                )
-                # The table first: until its name is created nobody can know of it.
-                made = (
-                    folder,
-                    create_in(
-                        self._open_at(folder),
-                        columns,
-                        runtime=self._runtime,
-                        **{**settings, **options},
-                    ),
-                )
-            entry = records.Entry(
-                folder=made[0],
-                table_uuid=made[1].uuid,
-                created_at=made[1].manifest.commit.committed_at,
-            )
-            if chains.put(head.next(**new_id(self._runtime), live=entry)):
-                return made[1]
-        self._forget(made)
-        raise self._too_busy(name)
-
-    def _forget(self, made: tuple[str, Table] | None) -> None:
-        """Remove a table that lost the race for its name; nobody has seen it."""
-        if made is not None:
-            self._open_at(made[0]).delete([paths.manifest_path(1)])
-
-    def open_table(self, table: str | tuple[str, str], **options: Any) -> Table:
-        """Open a table by name; options as for `strandline.open_table`."""
-        namespace, name = names.split_identifier(table)
-        head = self._namespaces.head(namespace)
-        entry = None
-        if head.state == records.LIVE:
-            entry = self._settled(self._names(head.folder), name).live
-            if entry is None and head.defaults.get("create_on_read"):
-                return self.create_table((namespace, name), exist_ok=True)
-        if entry is None:
-            raise TableNotFound(
-                f"there is no table {table!r} in {self.url}. list_tables() shows those there are."
-            )
-        return self._open_entry(entry, table, **options)
-
-    def _open_entry(self, entry: Entry, table: object, **options: Any) -> Table:
-        found = open_in(self._open_at(entry.folder), runtime=self._runtime, **options)
-        if found.uuid != entry.table_uuid:
-            raise TableNotFound(f"the folder of {table!r} holds another table than its name says")
-        return found
-
-    def append(self, table: str | tuple[str, str], data: Any, **options: Any) -> Commit:
-        """Append rows to a table by name, creating it where its namespace allows that."""
-        namespace, name = names.split_identifier(table)
-        try:
-            found = self.open_table((namespace, name))
-        except TableNotFound:
-            head = self._namespaces.head(namespace)
-            if head.state != records.LIVE or not head.defaults.get("create_on_append"):
-                raise
-            schema = None if head.defaults.get("schema") else _inferred(data)
-            found = self.create_table((namespace, name), schema, exist_ok=True)
-        return found.append(data, **options)
-
-    def list_tables(
-        self,
-        namespace: str = names.DEFAULT_NAMESPACE,
-        prefix: str = "",
-        *,
-        after: str | None = None,
-        limit: int | None = None,
-        include_dropped: bool = False,
-    ) -> list[TableInfo]:
-        """Tables in the order of their names' bytes, a page at a time.
-
-        `after`: the last name of the page before. `include_dropped`: also tables that were
-        dropped and not purged, behind the one that has the name now.
-        """
-        where = self._namespaces.head(names.check_name(namespace, "a namespace"))
-        if where.state != records.LIVE:
-            return []
-        return _taken(self._listed(where, _prefix(prefix), after, include_dropped), limit)
-
-    def _listed(
-        self,
-        where: NamespaceRecord,
-        prefix: str,
-        after: str | None,
-        dropped: bool,  # noqa: FBT001
-    ) -> Iterator[TableInfo]:
-        chains = self._names(where.folder)
-        for record in chains.newest(prefix, after):
-            live = None if self._has_moved(record) else record.live
-            for entry in ([live] if live else []) + list(record.dropped if dropped else ()):
-                yield self._info(where.name, record.name, entry)
-
-    def describe_table(self, table: str | tuple[str, str]) -> TableInfo:
-        """Where a table lies and since when; a dropped one is described until it is purged."""
-        namespace, name = names.split_identifier(table)
-        record = self._settled(self._names(self._namespace(namespace).folder), name)
-        entry = record.live or next(iter(record.dropped), None)
-        if entry is None:
-            raise TableNotFound(f"there is no table {table!r} in {self.url}")
-        return self._info(namespace, name, entry)
-
-    def _info(self, namespace: str, name: str, entry: Entry) -> TableInfo:
-        return TableInfo(
-            namespace=namespace,
-            name=name,
-            uuid=entry.table_uuid,
-            url=f"{self.url}/{entry.folder}",
-            created_at=entry.created_at,
-            deleted_at=entry.deleted_at,
-        )
 
     # --- tables: drop, undrop, purge ---
 
@@ -339,7 +81,7 @@ class Catalog:
         """Drop a table: its name is free, writers are refused, and its files stay until a purge."""
         namespace, name = names.split_identifier(table)
         chains = self._names(self._namespace(namespace).folder)
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             head = self._settled(chains, name)
             if head.live is None:
                 raise TableNotFound(f"there is no table {table!r} in {self.url} to drop")
@@ -357,7 +99,7 @@ class Catalog:
         """Bring the table back that was dropped last under this name, if the name is free."""
         namespace, name = names.split_identifier(table)
         chains = self._names(self._namespace(namespace).folder)
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             head = self._settled(chains, name)
             entry = head.live or next((e for e in head.dropped if not e.purging), None)
             if entry is None:
@@ -370,6 +112,7 @@ class Catalog:
             # A record also where the name is live: a drop that stalled half-way then loses.
             back = head.next(live=entry) if head.live else head.with_back(entry)
             if chains.put(back.next_id(self._runtime.random_hex(16))):
+                self._keep_namespace(entry.folder.partition("/")[0])
                 found.mark_dropped(dropped=False)
                 return self._open_entry(replace(entry, deleted_at=None), table)
         raise self._too_busy(name)
@@ -385,11 +128,14 @@ class Catalog:
         age_ms = parse_duration(older_than) if older_than else 0
         if age_ms < MANIFEST_MIN_AGE_MS and not force:
             raise InvalidInput("older_than is an hour at least; force=True takes less")
-        where = self._namespace(namespace)
+        where = self._namespaces.head(names.check_name(namespace, "a namespace"))
+        if not where.folder:
+            raise NamespaceNotFound(f"there was never a namespace {namespace!r} in {self.url}")
         chains, purged = self._names(where.folder), []
         for record in chains.newest("", None):
             for entry in record.dropped:
-                if (entry.deleted_at or 0) + age_ms <= self._runtime.now_ms():
+                # Times of commits may be a little ahead of the clock; without an age, all go.
+                if not age_ms or (entry.deleted_at or 0) + age_ms <= self._runtime.now_ms():
                     self._purge_entry(chains, record.name, entry)
                     purged.append(self._info(namespace, record.name, entry))
         return purged
@@ -412,7 +158,7 @@ class Catalog:
     def _replace_dropped(
         self, chains: NameChains[NameRecord], name: str, folder: str, entry: Entry | None
     ) -> bool:
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             head = self._settled(chains, name)
             if all(e.folder != folder for e in head.dropped):
                 return False
@@ -420,6 +166,35 @@ class Catalog:
             if chains.put(step):
                 return True
         raise self._too_busy(name)
+
+    # --- maintenance ---
+
+    def maintain(
+        self, namespace: str | None = None, **options: Any
+    ) -> Iterator[tuple[TableInfo, MaintainReport | None]]:
+        """Maintain one table after the other, as `Table.maintain` does, in one namespace or all.
+
+        A table that its settings end because it was empty (`delete_on_empty_secs`) is dropped in
+        the catalog too; of one that had ended before there is no report.
+        """
+        wanted = [namespace] if namespace else [n.name for n in self.list_namespaces()]
+        for each in wanted:
+            for info in self._listed(self._namespace(each), "", None, dropped=False):
+                yield self._maintained(info, options)
+
+    def _maintained(
+        self, info: TableInfo, options: dict[str, Any]
+    ) -> tuple[TableInfo, MaintainReport | None]:
+        identifier = (info.namespace, info.name)
+        folder = info.url.removeprefix(f"{self.url}/")
+        table = open_in(self._open_at(folder), runtime=self._runtime, dropped_ok=True)
+        dropped_at = table.manifest.dropped_at
+        if dropped_at is None:
+            report = table.maintain(**options)
+            return (self.drop_table(identifier) if report.dropped else info), report
+        # Somebody dropped it without a word to the catalog, or is about to tell it.
+        is_settled = dropped_at + _SETTLED_MS <= self._runtime.now_ms()
+        return (self.drop_table(identifier) if is_settled else info), None
 
     # --- tables: rename ---
 
@@ -430,7 +205,7 @@ class Catalog:
         source = self._names(self._namespace(namespace).folder)
         target_folder = self._namespace(new_namespace).folder
         target = self._names(target_folder)
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             head, goal = self._settled(source, name), self._settled(target, new_name)
             if head.live is None:
                 raise TableNotFound(f"there is no table {table!r} in {self.url} to rename")
@@ -449,95 +224,3 @@ class Catalog:
             if moved:
                 return self._info(new_namespace, new_name, head.live)
         raise self._too_busy(name)
-
-    def _has_moved(self, record: NameRecord) -> bool:
-        """Whether a rename under way has taken the table from this name."""
-        move = record.moving
-        if move is None:
-            return False
-        try:
-            there = self._names(move.namespace).read(move.name, move.slot)
-        except ObjectMissing:
-            return False
-        return there.moved_by == move.id
-
-    def _carry_out(self, chains: NameChains[NameRecord], record: NameRecord) -> bool:
-        """Finish a rename, one's own or one that a crash left; whether the table has moved.
-
-        The record with the number that the rename named decides, and anybody may create it.
-        """
-        move = record.moving
-        assert move is not None
-        target = self._names(move.namespace)
-        unused = records.NameRecord(name=move.name)
-        before = target.read(move.name, move.slot - 1) if move.slot > 1 else unused
-        if before.live is None:
-            arrived = before.next(**new_id(self._runtime), live=record.live, moved_by=move.id)
-            target.put(arrived)
-        moved = self._has_moved(record)
-        chains.put(record.next(**new_id(self._runtime), live=None if moved else record.live))
-        return moved
-
-    def _settled(self, chains: NameChains[NameRecord], name: str) -> NameRecord:
-        """The newest record of a name, with what a crash left half-done completed."""
-        for _ in range(_STEPS):
-            head = chains.head(name)
-            if head.moving is not None:
-                self._carry_out(chains, head)
-                continue
-            return head
-        raise self._too_busy(name)
-
-    def _too_busy(self, name: str) -> CommitConflict:
-        return CommitConflict(
-            f"others kept changing {name!r} in {self.url}. Nothing was changed. Try again."
-        )
-
-
-def _namespace_info(record: NamespaceRecord) -> NamespaceInfo:
-    return NamespaceInfo(record.name, record.created_at, dict(record.defaults))
-
-
-def _prefix(given: object) -> str:
-    return given if given == "" and isinstance(given, str) else names.check_name(given, "prefix")
-
-
-def _taken(found: Iterator[Any], limit: int | None) -> list[Any]:
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
-    taken: list[Any] = []
-    while limit is None or len(taken) < limit:
-        item = next(found, None)
-        if item is None:
-            break
-        taken.append(item)
-    return taken
-
-
-def _inferred(data: Any) -> pa.Schema:
-    if isinstance(data, list):
-        return pa.Table.from_pylist(data).schema
-    if isinstance(data, dict):
-        return pa.table(data).schema
-    if isinstance(getattr(data, "schema", None), pa.Schema):
-        return data.schema
-    raise InvalidInput("the columns cannot be told from this data: create the table first")
-
-
-def _checked_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(given) - {*_DEFAULTS, *_MORE_DEFAULTS})
-    if unknown:
-        raise InvalidInput(f"a namespace has no default {', '.join(unknown)}")
-    for key in ("create_on_append", "create_on_read", "uncapped"):
-        if not isinstance(given.get(key, False), bool):
-            raise InvalidInput(f"{key} must be True or False")
-    if given.get("ttl") is not None:
-        parse_duration(given["ttl"], "ttl")
-    schema = given.get("schema")
-    if schema is not None and not (
-        isinstance(schema, dict) and all(isinstance(t, str) for t in schema.values())
-    ):
-        raise InvalidInput("a namespace's schema is a dict of column names to type names")
-    if given.get("create_on_read") and schema is None:
-        raise InvalidInput("create_on_read needs a default schema")
-    return dict(given)

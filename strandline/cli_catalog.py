@@ -43,6 +43,10 @@ def add_actions(catalog: ArgumentParser, add_common: Callable[..., None]) -> Non
     action("rename", "give a table another name", _rename, "table", "to")
     purge = action("purge", "remove the files of dropped tables", _purge, "namespace")
     purge.add_argument("--older-than", default="24h", metavar="DURATION")
+    action("drop-namespace", "drop a namespace without tables", _drop_namespace, "namespace")
+    maintain = action("maintain", "maintain all tables by their own settings", _maintain)
+    maintain.add_argument("namespace", nargs="?", metavar="NAMESPACE")
+    maintain.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
 def _catalog(given: Namespace) -> strandline.Catalog:
@@ -116,3 +120,18 @@ def _rename(given: Namespace) -> int:
 def _purge(given: Namespace) -> int:
     found = _catalog(given).purge(given.namespace, older_than=given.older_than)
     return _print_tables(found, given)
+
+
+def _drop_namespace(given: Namespace) -> int:
+    info = _catalog(given).drop_namespace(given.namespace)
+    cli_output.print_facts(info.to_json(), as_json=given.json)
+    return 0
+
+
+def _maintain(given: Namespace) -> int:
+    rows = []
+    for info, report in _catalog(given).maintain(given.namespace, dry_run=given.dry_run):
+        steps = [] if report is None else sorted(report.steps)
+        rows.append([info.namespace, info.name, " ".join(steps), info.deleted_at is not None])
+    cli_output.print_rows(("namespace", "name", "steps", "dropped"), rows, as_json=given.json)
+    return 0

@@ -196,9 +196,18 @@ class NamespaceRecord:
             out["deleted_at"] = str(self.deleted_at)
         return codec.encode_document(orjson.dumps(out))
 
+    @property
+    def exists(self) -> bool:
+        """Whether its tables are reached; also while somebody tries to drop it."""
+        return self.state != DROPPED
+
     def next(self, **changes: Any) -> NamespaceRecord:
         """The record after this one."""
         return replace(self, number=self.number + 1, **changes)
+
+    def alive(self, record_id: str) -> NamespaceRecord:
+        """The record that ends a drop, or brings the namespace back."""
+        return self.next(record_id=record_id, state=LIVE, deleted_at=None)
 
 
 def namespace_record(data: bytes, number: int, where: str) -> NamespaceRecord:

@@ -25,6 +25,7 @@ LONG: Final = "~~"
 DEFAULT_NAMESPACE: Final = "default"
 _PLAIN: Final = re.compile(r"[a-z0-9_-]{1,100}")
 _PIECE: Final = 190
+_ID_DIGITS: Final = 16
 _FOLDER: Final = re.compile(
     r"(?:~[0-9a-v]{190}~/)?(?:[0-9a-v]{190}~/)*[a-z0-9_~-]{1,192}-[0-9a-f]{16}"
 )
@@ -33,15 +34,19 @@ _FOLDER: Final = re.compile(
 def check_name(name: object, what: str = "a name") -> str:
     """Return a name that may be used, or say why not."""
     if not isinstance(name, str):
-        raise InvalidInput(f"{what} is text, not {type(name).__name__}")
+        raise InvalidInput(f"{what} is text, not {type(name).__name__}. Nothing was changed.")
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise InvalidInput(f"{what} must be valid Unicode text, not {name!r}") from None
+        raise InvalidInput(
+            f"{what} must be valid Unicode text, not {name!r}. Nothing was changed."
+        ) from None
     if not 1 <= size <= MAX_NAME_BYTES:
-        raise InvalidInput(f"{what} has 1 to {MAX_NAME_BYTES} bytes, not {size}")
+        raise InvalidInput(
+            f"{what} has 1 to {MAX_NAME_BYTES} bytes, not {size}. Nothing was changed."
+        )
     if name in {".", ".."}:
-        raise InvalidInput(f"{what} cannot be {name!r}")
+        raise InvalidInput(f"{what} cannot be {name!r}. Nothing was changed.")
     return name
 
 
@@ -70,8 +75,18 @@ def split_identifier(given: object) -> tuple[str, str]:
     return check_name(parts[0], "a namespace"), check_name(parts[1], "a table's name")
 
 
-def _base32(data: bytes) -> str:
+def base32(data: bytes) -> str:
+    """Bytes in 32 letters without capitals, in the order of the bytes."""
     return base64.b32hexencode(data).decode().rstrip("=").lower()
+
+
+def from_base32(text: str) -> str:
+    """What was written in base32hex; no text at all if it was nothing of the kind."""
+    letters = text.upper()
+    try:
+        return base64.b32hexdecode(letters + "=" * (-len(letters) % 8)).decode()
+    except ValueError:
+        return ""
 
 
 def is_plain(name: str) -> bool:
@@ -87,7 +102,7 @@ def flat_name(name: str) -> str:
     """
     if is_plain(name):
         return name
-    encoded = ENCODED + _base32(name.encode())
+    encoded = ENCODED + base32(name.encode())
     if len(encoded) <= MAX_COMPONENT:
         return encoded
     return LONG + hashlib.sha256(name.encode()).hexdigest()
@@ -97,14 +112,7 @@ def plain_or_decoded(flat: str) -> str | None:
     """The name that a flat form stands for; None for a long name, of which it is a hash."""
     if flat.startswith(LONG):
         return None
-    if not flat.startswith(ENCODED):
-        name = flat
-    else:
-        text = flat[1:].upper()
-        try:
-            name = base64.b32hexdecode(text + "=" * (-len(text) % 8)).decode()
-        except ValueError:
-            name = ""
+    name = from_base32(flat[1:]) if flat.startswith(ENCODED) else flat
     if not name or flat_name(name) != flat:
         raise CorruptTable(f"{flat[:120]!r} is not how a name is stored")
     return name
@@ -118,7 +126,7 @@ def folder_name(name: str) -> str:
     """
     if is_plain(name):
         return name
-    text = _base32(name.encode())
+    text = base32(name.encode())
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     return ENCODED + f"{ENCODED}/".join(pieces)
 
@@ -126,6 +134,16 @@ def folder_name(name: str) -> str:
 def data_folder(name: str, random_id: str) -> str:
     """A folder that was never used before, recognisable by its name."""
     return f"{folder_name(name)}-{random_id}"
+
+
+def name_of_data_folder(path: str) -> str:
+    """The name that `data_folder` was made for."""
+    if not is_data_folder(path):
+        raise CorruptTable(f"{path[:120]!r} is no folder of a name")
+    form = path[: -len("-") - _ID_DIGITS]
+    if not form.startswith(ENCODED):
+        return form
+    return from_base32(form[1:].replace(f"{ENCODED}/", ""))
 
 
 def is_data_folder(path: str) -> bool:

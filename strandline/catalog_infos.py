@@ -1,0 +1,60 @@
+"""What a catalog tells of its namespaces and tables, and how it takes pages of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from strandline.tableformat import names
+from strandline.tableformat.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """One table of a catalog, as listed; times are milliseconds since 1970."""
+
+    namespace: str
+    name: str
+    uuid: str
+    url: str
+    created_at: int
+    deleted_at: int | None = None
+    """When it was dropped; None for a table that is there."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    """One namespace, as listed."""
+
+    name: str
+    created_at: int
+    defaults: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as plain values."""
+        return asdict(self)
+
+
+def checked_prefix(given: object) -> str:
+    """What names may begin with; nothing is fine."""
+    return given if given == "" and isinstance(given, str) else names.check_name(given, "prefix")
+
+
+def taken(found: Iterator[Any], limit: int | None) -> list[Any]:
+    """The first ones."""
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+    page: list[Any] = []
+    while limit is None or len(page) < limit:
+        item = next(found, None)
+        if item is None:
+            break
+        page.append(item)
+    return page

@@ -1,0 +1,144 @@
+"""Namespaces that end, and catalogs that maintain their tables."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strandline
+from strandline.cli import main
+from strandline.tableformat import names
+from strandline.tableformat.storage import open_storage
+from tests.strandline.test_catalog import COLUMNS, HOSTILE
+from tests.tables import Script, memory_url
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from strandline.tableformat.storage import Storage
+    from tests.tables import Place
+
+
+def test_a_namespace_is_dropped_when_it_is_empty_and_can_come_back(place: Place) -> None:
+    """[O6] [CAT-10] With tables it stays; dropped tables in it are purged or brought back."""
+    catalog = strandline.Catalog(place.url, place.storage_options)
+    catalog.create_namespace("shop", ttl="7d")
+    catalog.create_table("shop.a", COLUMNS).append([{"n": 1}])
+    with pytest.raises(strandline.InvalidInput, match="'a'"):
+        catalog.drop_namespace("shop")
+    assert catalog.open_table("shop.a").scan().count() == 1
+    catalog.drop_table("shop.a")
+
+    catalog.drop_namespace("shop")
+
+    assert catalog.list_namespaces() == []
+    with pytest.raises(strandline.NamespaceNotFound):
+        catalog.describe_namespace("shop")
+    with pytest.raises(strandline.NamespaceNotFound):
+        catalog.drop_namespace("shop")
+    with pytest.raises(strandline.TableNotFound):
+        catalog.open_table("shop.a")
+    with pytest.raises(strandline.NamespaceNotFound):
+        catalog.undrop_table("shop.a")
+    again = catalog.create_namespace("shop")
+    assert again.defaults == {}
+    assert catalog.undrop_table("shop.a").scan().count() == 1
+    catalog.drop_table("shop.a")
+    catalog.drop_namespace("shop")
+    assert [t.name for t in catalog.purge("shop", older_than=0, force=True)] == ["a"]
+
+
+def test_a_table_that_arrives_while_its_namespace_is_dropped_keeps_it(place: Place) -> None:
+    """[O6] [CAT-10] Threads create, rename and drop at once; no table is left in no namespace."""
+    catalog = strandline.Catalog(place.url, place.storage_options)
+    made: list[str] = []
+
+    def create(i: int) -> None:
+        mine = strandline.Catalog(place.url, place.storage_options)
+        made.append(mine.create_table(f"n.t{i}", COLUMNS).uuid)
+
+    def rename(i: int) -> None:
+        mine = strandline.Catalog(place.url, place.storage_options)
+        made.append(mine.create_table(f"other.t{i}", COLUMNS).uuid)
+        with suppress(strandline.NamespaceNotFound):
+            mine.rename_table(f"other.t{i}", f"n.r{i}")
+
+    def drop(_: int) -> None:
+        mine = strandline.Catalog(place.url, place.storage_options)
+        for _ in range(5):
+            with suppress(strandline.NamespaceNotFound, strandline.InvalidInput):
+                mine.drop_namespace("n")
+
+    work = [create, rename, drop, create, rename, drop]
+    threads = [threading.Thread(target=act, args=(i,)) for i, act in enumerate(work)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    listed = [t.uuid for n in catalog.list_namespaces() for t in catalog.list_tables(n.name)]
+    assert sorted(listed) == sorted(made)
+
+
+def test_a_folder_tells_its_namespace() -> None:
+    """[CAT-3] [CAT-4] Any name is read back from the folder that was made for it."""
+    for name in HOSTILE:
+        assert names.name_of_data_folder(names.data_folder(name, "0123456789abcdef")) == name
+    with pytest.raises(strandline.CorruptTable):
+        names.name_of_data_folder("../x-0123456789abcdef")
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_every_folder_tells_its_name(name: str) -> None:
+    """[CAT-3] For any text that may be a name."""
+    with suppress(strandline.InvalidInput):
+        checked = names.check_name(name)
+        assert names.name_of_data_folder(names.data_folder(checked, "0" * 16)) == checked
+
+
+def test_a_catalog_maintains_its_tables_and_drops_what_is_empty() -> None:
+    """[O7] What its settings end leaves the catalog too, also if a crash came in between."""
+    url, script = memory_url(), Script()
+
+    def open_at(path: str) -> Storage:
+        storage = open_storage(f"{url}/{path}" if path else url)
+        storage.clock_ms = lambda: script.now  # type: ignore[method-assign]  # the store's time
+        return storage
+
+    catalog = strandline.Catalog(url, runtime=script.runtime(), open_at=open_at)
+    for name in ("kept", "empty", "ended"):
+        catalog.create_table(f"n.{name}", COLUMNS)
+    catalog.open_table("n.kept").append([{"n": 1}])
+    catalog.open_table("n.empty").set(delete_on_empty_secs=60)
+    catalog.open_table("n.ended").mark_dropped()
+    assert [info.deleted_at for info, _ in catalog.maintain("n")] == [None] * 3
+    script.now += 61_000
+
+    done = {info.name: (info, report) for info, report in catalog.maintain()}
+
+    assert done["empty"][0].deleted_at is not None
+    assert done["empty"][1] is not None
+    assert done["empty"][1].dropped
+    assert done["ended"][0].deleted_at is not None
+    assert done["kept"][0].deleted_at is None
+    assert [t.name for t in catalog.list_tables("n")] == ["kept"]
+    catalog.create_table("n.empty", COLUMNS)
+
+
+def test_the_command_maintains_a_catalog(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[O6] [O7] From a shell, with JSON for programs."""
+    root = str(tmp_path)
+    assert main(["catalog", "create", root, "n.a", "--schema", "n:int64"]) == 0
+    capsys.readouterr()
+    assert main(["catalog", "maintain", root, "--json"]) == 0
+    assert "compact expire" in capsys.readouterr().out
+    assert main(["catalog", "drop-namespace", root, "n"]) == 1
+    assert main(["catalog", "drop", root, "n.a"]) == 0
+    assert main(["catalog", "drop-namespace", root, "n", "--json"]) == 0
