@@ -6,11 +6,16 @@ apart. All of it is arithmetic on such arrays.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from strandline.readers.arrow_arrays import int64_array
 from strandline.tableformat.errors import InvalidInput
+
+_FEW_SLICES: Final = 4
+_LONG_SLICE: Final = 512
+"""Shorter runs, on average, are copied: a slice of a table is a Python object for each column."""
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,6 +64,29 @@ def numbers(ranges: Ranges) -> Int64s:
     return found
 
 
+def of_mask(ranges: Ranges, mask: NDArray[np.bool_]) -> Ranges:
+    """The rows of the ranges for which the mask, a truth for each of them, is true."""
+    sizes = ranges[:, 1] - ranges[:, 0]
+    before = np.cumsum(sizes) - sizes
+    begins, ends = mask.copy(), mask.copy()
+    begins[1:] &= ~mask[:-1]
+    ends[:-1] &= ~mask[1:]
+    # What goes on behind the end of a range goes on in another place of the file.
+    begins[before] = mask[before]
+    ends[before - 1] = mask[before - 1]
+    first = np.flatnonzero(begins)
+    length = np.flatnonzero(ends) + 1 - first
+    at = np.searchsorted(before, first, side="right") - 1
+    start = first - before[at] + ranges[at, 0]
+    return np.stack([start, start + length], axis=1)
+
+
+def blocks_around(ranges: Ranges, edges: Int64s) -> Ranges:
+    """The blocks between ascending edges that hold a row of the ranges."""
+    blocks = np.flatnonzero(touched(ranges, edges[:-1], edges[1:]))
+    return joined(edges[blocks], edges[blocks + 1])
+
+
 def within(ranges: Ranges, start: int, end: int) -> Ranges:
     """The part of the ranges from row `start` to before row `end`."""
     cut: Ranges = np.clip(ranges, start, end)
@@ -101,11 +129,16 @@ def places(read: Ranges, rows: Int64s) -> Int64s:
 
 
 def cut(table: Any, read: Ranges, wanted: Ranges) -> Any:
-    """The wanted rows of an Arrow table that holds the rows of `read`, which include them."""
+    """The wanted rows of an Arrow table that holds the rows of `read`, which include them.
+
+    Long runs of rows are cut out and not copied.
+    """
     if np.array_equal(read, wanted):
         return table
     offsets = places(read, wanted[:, 0])
     sizes = wanted[:, 1] - wanted[:, 0]
+    if len(wanted) > _FEW_SLICES and count(wanted) < len(wanted) * _LONG_SLICE:
+        return table.take(int64_array(numbers(np.stack([offsets, offsets + sizes], axis=1))))
     parts = [
         table.slice(offset, size)
         for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True)

@@ -54,8 +54,8 @@ class Source(Protocol):
     def plan(self, names: Collection[str], rows: Ranges) -> Piece:
         """What reading these columns of these rows takes."""
 
-    def around(self, rows: Int64s, zone_rows: int) -> Ranges:
-        """The least that can be read if these rows, ascending, are wanted."""
+    def around(self, rows: Ranges, zone_rows: int) -> Ranges:
+        """The least that can be read if these rows are wanted."""
 
 
 class ChunkSource:
@@ -100,11 +100,9 @@ class ChunkSource:
             chunks=[chunk for found in chunks.values() for chunk in found],
         )
 
-    def around(self, rows: Int64s, zone_rows: int) -> Ranges:
+    def around(self, rows: Ranges, zone_rows: int) -> Ranges:
         del zone_rows
-        starts = self.group_starts
-        groups = np.unique(np.searchsorted(starts, rows, side="right") - 1)
-        return row_ranges.joined(starts[groups], starts[groups + 1])
+        return row_ranges.blocks_around(rows, self.group_starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +186,10 @@ class PageSource:
         sets = page_file.choose_pages(self._table, columns, rows)
         return PagePiece(sets, rows, [found for chosen in sets for found in chosen.byte_ranges()])
 
-    def around(self, rows: Int64s, zone_rows: int) -> Ranges:
-        zones = np.unique(rows // zone_rows)
+    def around(self, rows: Ranges, zone_rows: int) -> Ranges:
         count = int(self.group_starts[-1])
-        return row_ranges.joined(zones * zone_rows, np.minimum((zones + 1) * zone_rows, count))
+        edges = np.append(np.arange(0, count, zone_rows, dtype=np.int64), count)
+        return row_ranges.blocks_around(rows, edges)
 
 
 @dataclass(frozen=True, eq=False)

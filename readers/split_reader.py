@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.readers import footers, row_ranges
-from strandline.readers.arrow_arrays import among, bool_array, int64_array, integers, true_rows
+from strandline.readers.arrow_arrays import among, bool_array, integers, true_rows
 from strandline.readers.logical_columns import LogicalColumns
 from strandline.readers.sources import PageSource
 from strandline.readers.sparse_file import SparseFile
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from strandline.readers.row_ranges import Int64s, Ranges
+    from strandline.readers.row_ranges import Ranges
     from strandline.readers.sources import ChunkSource, PagePiece, Source, Stored
     from strandline.readers.splits import Split
     from strandline.tableformat.binding import Bound
@@ -252,10 +252,11 @@ class SplitReader:
         mask = self._matches(bound, table)
         if not mask.any():
             return self._logical.no_rows(self._wanted)
-        found = table.select(self._logical.names_of(known)).filter(bool_array(mask))
+        hits = row_ranges.of_mask(rows, mask)
+        found = row_ranges.cut(table.select(self._logical.names_of(known)), rows, hits)
         if not rest_ids:
             return found
-        others = self._rows_at(source, file, rest_ids, row_ranges.numbers(rows)[mask])
+        others = self._rows_at(source, file, rest_ids, hits)
         columns = {**_by_name(found), **_by_name(others)}
         return pa.table({name: columns[name] for name in self._logical.names_of(self._wanted)})
 
@@ -266,15 +267,13 @@ class SplitReader:
         return table.select(self._logical.names_of(self._wanted)).filter(bool_array(mask))
 
     def _rows_at(
-        self, source: Source, file: SparseFile, column_ids: frozenset[int], hits: Int64s
+        self, source: Source, file: SparseFile, column_ids: frozenset[int], hits: Ranges
     ) -> pa.Table:
         """Columns for these rows of the file alone."""
         piece = source.plan(self._names(source, column_ids), source.around(hits, self._zone_rows))
         self._fetch(file, piece.byte_ranges)
         table = self._logical.table(piece.decode(file), column_ids, piece.rows)
-        if len(hits) == table.num_rows:
-            return table
-        return table.take(int64_array(row_ranges.places(piece.rows, hits)))
+        return row_ranges.cut(table, piece.rows, hits)
 
     def _matches(self, bound: Bound, table: pa.Table) -> NDArray[np.bool_]:
         # Row filters need pyarrow's kernels, which planning does without: see the import test.
