@@ -58,6 +58,8 @@ class Split:
     @property
     def bytes_planned(self) -> int:
         """About how many bytes of the data file that are, over all columns."""
+        if self.zones is None:
+            return self.entry.size_bytes
         return -(-self.entry.size_bytes * self.rows_planned // self.entry.row_count)
 
 

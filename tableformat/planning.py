@@ -282,7 +282,7 @@ def _left_to_ask(bound: Bound | None, stats: StatsSource, rows: Array) -> list[B
 
     A range of time that a segment lies inside of needs no look at its times.
     """
-    if bound is None:
+    if bound is None or not len(rows):
         return [None] * len(rows)
     parts = conjuncts(bound)
     is_open = ~np.array([must_match(part, stats)[rows] for part in parts], np.bool_)

@@ -184,8 +184,12 @@ def leaf_mask(
     if isinstance(bound, BoundKnown):
         return bounds.holds_values & bound.value
     is_float = bound.column.type.domain is Domain.FLOAT
-    # Most often all are known; a slice then saves copying a million bounds.
-    where = slice(None) if bounds.all_known and not is_float else _usable(bounds, is_float=is_float)
+    if bounds.all_known and not is_float:
+        # Most often so: nothing is copied, be it a million bounds.
+        exact: Mask = False if bounds.exact is None else bounds.exact
+        known = _Ranges(least=bounds.mins, most=bounds.maxs, exact=exact, has_nan=False)
+        return bounds.holds_values & _possible(bound, known)
+    where = _usable(bounds, is_float=is_float)
     ranges = _Ranges(
         least=bounds.mins[where],
         most=bounds.maxs[where],
@@ -249,6 +253,9 @@ def _compare(ranges: _Ranges, operator: str, value: Any) -> Mask:
 
 
 def _against(array: NDArray[Any], compare: np.ufunc, value: Any) -> Mask:
+    if array.dtype == np.int64 and type(value) is int and INT64_MIN <= value <= INT64_MAX:
+        found: Mask = compare(array, value)
+        return found
     bounds, literal = _aligned(array, [value])
     return _as_mask(compare(bounds, literal))
 
