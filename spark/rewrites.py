@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from strandline.catalog.tidy import tidy
+from strandline.place import TablePlace
 from strandline.spark.write import settings_for
 from strandline.tableformat.compaction import (
     DEFAULT_BYTES,
@@ -33,7 +34,6 @@ from strandline.writers.rewrite_tasks import (
     in_rounds,
     runs_piecewise,
 )
-from strandline.writing import TablePlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,6 +15,7 @@ from strandline.place import TablePlace
 from strandline.spark.source_rows import is_keyed
 from strandline.tableformat.actions import MAX_WRITER_ID_BYTES, ExternalKey, settle_key
 from strandline.tableformat.errors import CommitConflict, InvalidInput
+from strandline.tableformat.manifest import check_writable
 from strandline.tableformat.replacing import RemoveAll
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.foreign_files import WrittenFiles, commit_files, write_files
@@ -101,6 +102,7 @@ class WriteJob:
 def start_job(options: SourceOptions) -> tuple[WriteJob, Table]:
     """A job that writes to the table as it is now; refuses a store that cannot commit."""
     table = options.open()
+    check_writable(table.manifest)
     if is_keyed(table):
         raise InvalidInput(
             f"{table.url} has a primary key, and Spark cannot write to such tables yet. Nothing "
@@ -140,7 +142,7 @@ def committed_before(table: Table, key: ExternalKey | None) -> Commit | None:
     if key is None:
         return None
     known = settle_key(key, table.manifest.positions, {})
-    return None if known is None else earlier_result(known)
+    return None if known is None else earlier_result(key, known)
 
 
 def packed(result: TaskResult) -> bytes:

@@ -26,13 +26,14 @@ from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.append import AppendChange, Conditions, check_size
 from strandline.writers.ingest import to_arrow
 from strandline.writers.overwrite import OverwriteChange
-from strandline.writers.results import Commit, earlier_result
+from strandline.writers.results import added_result, earlier_result
 
 if TYPE_CHECKING:
     from strandline.catalog.commit import Change, Committed
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.schema import Schema
     from strandline.writers.committing import Place
+    from strandline.writers.results import Commit
 
 MAX_PROPERTIES_BYTES: Final = 4_096
 Properties = tuple[tuple[str, str], ...]
@@ -43,16 +44,16 @@ def append_rows(place: Place, data: Any, conditions: Conditions, properties: Pro
     rows, schema = _ingest(place, data)
     manifest = place.head.manifest
     if not rows.num_rows:
-        return _nothing(manifest)
+        return added_result(manifest)
     known = _known(conditions, manifest)
     if known is not None:
         return known
     change = _change(place, rows, schema, conditions)
     if change.is_empty:
-        return _nothing(manifest, dropped=change.dropped_late)
+        return added_result(manifest, dropped=change.dropped_late)
     done = _commit(place, change, "append", properties)
     if done.earlier is not None:
-        return earlier_result(done.earlier)
+        return earlier_result(conditions.key, done.earlier)
     # The rows are safe. Housekeeping may take its time, and may fail.
     listed = len(done.snapshot.manifest.segments)
     if rolling.should_roll(listed - change.files, listed):
@@ -71,7 +72,7 @@ def overwrite_rows(
     change = _change(place, rows, schema, conditions)
     done = _commit(place, OverwriteChange(change), "overwrite", properties)
     if done.earlier is not None:
-        return earlier_result(done.earlier)
+        return earlier_result(conditions.key, done.earlier)
     return _result(done.snapshot.manifest, rows, change)
 
 
@@ -100,7 +101,7 @@ def _known(conditions: Conditions, manifest: Manifest) -> Commit | None:
     if conditions.key is None:
         return None
     position = settle_key(conditions.key, manifest.positions, {})
-    return None if position is None else earlier_result(position)
+    return None if position is None else earlier_result(conditions.key, position)
 
 
 def _change(place: Place, rows: pa.Table, schema: Schema, conditions: Conditions) -> AppendChange:
@@ -123,15 +124,9 @@ def _commit(place: Place, change: Change, operation: str, properties: Properties
     return done
 
 
-def _nothing(manifest: Manifest, dropped: int = 0) -> Commit:
-    tail = manifest.next_seq
-    return Commit(manifest.version, tail, tail - 1, 0, dropped=dropped)
-
-
 def _result(made: Manifest, rows: pa.Table, change: AppendChange) -> Commit:
     dropped = change.dropped_late
-    stored = rows.num_rows - dropped
-    return Commit(made.version, made.next_seq - stored, made.next_seq - 1, stored, dropped=dropped)
+    return added_result(made, rows.num_rows - dropped, dropped)
 
 
 # --- what callers give, checked ---

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strandline import cli_input, cli_output
-from strandline.cli_commands import open_given
+from strandline.cli_commands import open_given, print_commit
 
 if TYPE_CHECKING:
     import argparse
@@ -33,19 +33,8 @@ def overwrite(given: Namespace) -> int:
         fence=given.fence,
         properties=cli_input.pairs(given.property, "--property") or None,
     )
-    facts: dict[str, Any] = {
-        "version": commit.version,
-        "rows": commit.rows,
-        "first_seq": commit.first_seq,
-        "last_seq": commit.last_seq,
-        "duplicate": commit.duplicate,
-    }
-    if given.json:
-        cli_output.print_facts(facts, as_json=True)
-    elif commit.duplicate:
-        print(f"nothing changed: version {commit.version} holds this batch already")
-    else:
-        print(f"version {commit.version} holds these {commit.rows} rows and no others")
+    done = f"version {commit.version} holds these {commit.rows} rows and no others"
+    print_commit(commit, done, as_json=given.json)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -100,28 +101,32 @@ def append(given: Namespace) -> int:
         match_seq=given.match_seq,
         properties=cli_input.pairs(given.property, "--property") or None,
     )
-    facts = {
-        "version": commit.version,
-        "rows": commit.rows,
-        "first_seq": commit.first_seq,
-        "last_seq": commit.last_seq,
-        "duplicate": commit.duplicate,
-    }
-    if given.json:
-        cli_output.print_facts(facts, as_json=True)
+    done = f"no rows, nothing written; the table is at version {commit.version}"
+    if commit.rows:
+        done = (
+            f"appended {commit.rows} rows as {commit.first_seq} to {commit.last_seq} in version "
+            f"{commit.version}"
+        )
+    print_commit(commit, done, as_json=given.json)
+    return 0
+
+
+def print_commit(commit: strandline.Commit, done: str, *, as_json: bool) -> None:
+    """What rows were given; `done` says in words what a commit that is new has done."""
+    if as_json:
+        cli_output.print_facts(asdict(commit), as_json=True)
+        return
+    if commit.superseded_by is not None:
+        print(f"nothing written: this writer's newest batch is {commit.superseded_by} already")
     elif commit.duplicate:
         print(
             f"nothing written: version {commit.version} holds this batch already, as rows "
             f"{commit.first_seq} to {commit.last_seq}"
         )
-    elif not commit.rows:
-        print(f"no rows, nothing written; the table is at version {commit.version}")
     else:
-        print(
-            f"appended {commit.rows} rows as {commit.first_seq} to {commit.last_seq} in version "
-            f"{commit.version}"
-        )
-    return 0
+        print(done)
+    if commit.dropped:
+        print(f"{commit.dropped} rows are older than the table's floor and were left out")
 
 
 def recover(given: Namespace) -> int:

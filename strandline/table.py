@@ -23,6 +23,7 @@ from strandline.tableformat.actions import (
     SetFence,
 )
 from strandline.tableformat.errors import InvalidInput, ReadOnlyTable, TableDropped
+from strandline.tableformat.manifest import check_writable
 from strandline.tableformat.stores.probe import probe_once_per_process
 
 if TYPE_CHECKING:
@@ -310,6 +311,8 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
                 f"this handle reads version {self.version} and cannot write. Open the table "
                 "without version and as_of."
             )
+        # Before any file is written: one of a commit that must not be would stay behind.
+        check_writable(self._head.manifest)
 
 
 def _column_type(name: str, kind: Any) -> types.ColumnType:

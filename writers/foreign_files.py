@@ -24,7 +24,7 @@ from strandline.tableformat.stores.background import Background
 from strandline.writers.append import AppendChange, Conditions
 from strandline.writers.ingest import to_arrow
 from strandline.writers.layout import MAX_FILES_PER_COMMIT
-from strandline.writers.results import Commit, earlier_result
+from strandline.writers.results import added_result, earlier_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.segments import SegmentEntry
     from strandline.tableformat.storage import PendingWrite, Storage
     from strandline.writers.committing import Place
+    from strandline.writers.results import Commit
 
 _WRITE_ATTEMPTS: Final = 4
 _CHECK_THREADS: Final = 16
@@ -105,8 +106,7 @@ def commit_files(
     manifest = place.head.manifest
     dropped = sum(files.dropped for files in batch)
     if not before and not any(files.rows for files in batch):
-        next_seq = manifest.next_seq
-        return Commit(manifest.version, next_seq, next_seq - 1, 0, dropped=dropped)
+        return added_result(manifest, dropped=dropped)
     added = _as_one(batch, manifest, key)
     check_stored(place.chain.storage, added.segments)
     done = commit(
@@ -118,13 +118,12 @@ def commit_files(
     )
     place.see(done.snapshot)
     if done.earlier is not None:
-        return earlier_result(done.earlier)
+        return earlier_result(key, done.earlier)
     made = done.snapshot.manifest
     listed = len(made.segments)
     if rolling.should_roll(listed - len(added.segments), listed):
         place.see(tidy(place.chain, done.snapshot))
-    first = made.next_seq - added.rows
-    return Commit(made.version, first, made.next_seq - 1, added.rows, dropped=dropped)
+    return added_result(made, added.rows, dropped)
 
 
 def check_stored(storage: Storage, entries: Sequence[SegmentEntry]) -> None:

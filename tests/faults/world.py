@@ -107,8 +107,8 @@ def scripted(seed: int, thresholds: Mapping[str, int] | None = None) -> Iterator
     names = SimpleNamespace(token_hex=lambda count: chance.randbytes(count).hex())
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for module in (probe, local):
-            patch.setattr(module, "secrets", names)
+        patch.setattr(probe, "secrets", names)
+        patch.setattr(local, "random_hex", names.token_hex)
         for module in (append, rewriting):
             patch.setattr(module, "Background", InlineExecutor)
         for pool in ("_LOCAL", "_REMOTE"):

@@ -420,8 +420,8 @@ def test_a_schema_change_is_worked_out_anew_on_the_head() -> None:
     assert ids == [1, 2, 4, 5, 6]
 
 
-def test_numbers_at_or_below_the_stored_one_return_the_stored_result() -> None:
-    """[POS-2] Gaps are allowed, going back is answered with what is stored."""
+def test_numbers_below_the_stored_one_get_no_other_batch_s_result() -> None:
+    """[POS-2] Gaps are allowed; going back writes nothing and says which batch is the newest."""
     _, table = watched()
     first = table.append(events(0, 2), writer_id="w", batch=10)
     second = table.append(events(2, 3), writer_id="w", batch=20)
@@ -430,9 +430,11 @@ def test_numbers_at_or_below_the_stored_one_return_the_stored_result() -> None:
     between = table.append(events(0, 2), writer_id="w", batch=15)
 
     assert (first.version, second.version) == (2, 3)
-    assert again.duplicate
-    assert (again.version, again.first_seq, again.rows) == (3, 2, 3)
-    assert between.duplicate
+    newest = table.append(events(2, 3), writer_id="w", batch=20)
+    for older in (again, between):
+        assert (older.duplicate, older.superseded_by, older.rows) == (True, 20, 0)
+        assert older.last_seq < older.first_seq
+    assert newest == replace(second, duplicate=True)
     assert table.tail().next_seq == 5
 
 

@@ -150,7 +150,15 @@ def test_append_reads_every_format(run: Run, tmp_path: Path, kind: str) -> None:
 
     facts = answer(run("append", target.url, file, "--json"))
 
-    assert facts == {"version": 2, "rows": 5, "first_seq": 0, "last_seq": 4, "duplicate": False}
+    assert facts == {
+        "version": 2,
+        "rows": 5,
+        "first_seq": 0,
+        "last_seq": 4,
+        "duplicate": False,
+        "dropped": 0,
+        "superseded_by": None,
+    }
     assert target.scan().to_arrow().equals(rows)
 
 
@@ -202,9 +210,11 @@ def test_a_batch_that_is_sent_again_is_appended_once(run: Run, table: strandline
 
     first = run("append", table.url, "--writer-id", "w", "--batch", "7", stdin=line)
     second = run("append", table.url, "--writer-id", "w", "--batch", "7", stdin=line)
+    older = run("append", table.url, "--writer-id", "w", "--batch", "6", stdin=line)
 
     assert first[:2] == (0, "appended 1 rows as 20 to 20 in version 4\n")
     assert second[1].startswith("nothing written: version 4 holds this batch already")
+    assert older[:2] == (0, "nothing written: this writer's newest batch is 7 already\n")
     assert table.tail().next_seq == 21
 
 

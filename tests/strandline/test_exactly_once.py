@@ -28,7 +28,8 @@ def test_a_batch_sent_twice_is_stored_once(place: Place) -> None:
 
     assert (again.first_seq, again.last_seq, again.version) == (0, 2, first.version)
     assert again.duplicate
-    assert older.duplicate
+    assert (older.duplicate, older.superseded_by, older.rows) == (True, 7, 0)
+    assert again.superseded_by is None
     assert not table.append(events(4, 1), writer_id="p", batch=8).duplicate
     assert not table.append(events(5, 1), writer_id="other", batch=7).duplicate
     assert numbers_in(place.open()) == [0, 1, 2, 3, 4, 5]
