@@ -10,10 +10,13 @@ import errno
 import fcntl
 import os
 import stat
+import time
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -47,7 +50,7 @@ class Disk(Protocol):
     def size(self, path: str) -> int: ...
     def modified_ms(self, path: str) -> int: ...
     def scan(self, path: str) -> list[tuple[str, bool]]: ...
-    def try_lock(self, path: str) -> int | None: ...
+    def try_lock(self, path: str, pauses: Iterable[float] = ()) -> int | None: ...
     def unlock(self, fd: int) -> None: ...
 
 
@@ -173,18 +176,24 @@ class OsDisk:
         with os.scandir(path) as entries:
             return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
-    def try_lock(self, path: str) -> int | None:
-        """Take a folder's advisory lock if it is free; the answer unlocks it."""
+    def try_lock(self, path: str, pauses: Iterable[float] = ()) -> int | None:
+        """Take a folder's advisory lock if it is free, or is after a pause.
+
+        The answer unlocks it; None once there are no more pauses.
+        """
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
+            for pause_s in chain((0.0,), pauses):
+                if pause_s:
+                    time.sleep(pause_s)
+                with suppress(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return fd
         except BaseException:
             os.close(fd)
             raise
-        return fd
+        os.close(fd)
+        return None
 
     def unlock(self, fd: int) -> None:
         """Give the lock back, also for a forked child that inherited the descriptor."""

@@ -262,19 +262,10 @@ class LocalStorage(Storage):
 
     def _take_lock(self, timeout_s: float) -> int | None:
         folder = self._full_folder(MANIFEST_FOLDER)
-        began = time.monotonic()
-        while True:
-            try:
-                held = self._disk.try_lock(folder)
-            except OSError:
-                return None  # no such folder yet, or a disk without locks: the link decides
-            waited_s = time.monotonic() - began
-            if held is not None or waited_s >= timeout_s:
-                return held
-            # Asking costs the holder's core time, and among several who wait one asks soon. Who has
-            # waited longer asks more often, so that nobody is passed over for long.
-            pause_s = random.uniform(0.0005, 0.002)  # noqa: S311 - jitter, not a secret
-            time.sleep(pause_s / (1 + 20 * waited_s))
+        try:
+            return self._disk.try_lock(folder, _pauses(timeout_s))
+        except OSError:
+            return None  # no such folder yet, or a disk without locks: the link decides
 
     # --- the steps of a durable write ---
 
@@ -431,3 +422,15 @@ def _failure(error: OSError, verb: str, path: str) -> StorageFailed:
     if code in _DENIED:
         return AccessDenied(text)
     return StorageFailed(text)
+
+
+def _pauses(timeout_s: float) -> Iterator[float]:
+    """How long to wait before asking for the lock again.
+
+    Asking costs the holder's core time, and among several who wait one asks soon. Who has waited
+    longer asks more often, so that nobody is passed over for long.
+    """
+    began = time.monotonic()
+    while (waited_s := time.monotonic() - began) < timeout_s:
+        pause_s = random.uniform(0.001, 0.003)  # noqa: S311 - jitter, not a secret
+        yield pause_s / (1 + 10 * waited_s)

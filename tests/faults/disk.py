@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tests.faults.kinds import SimulatedCrash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 class Unsynced(Enum):
@@ -304,7 +304,8 @@ class CrashDisk:
         names = self._folder(path).names
         return [(name, isinstance(node, _Folder)) for name, node in names.items()]
 
-    def try_lock(self, path: str) -> int | None:
+    def try_lock(self, path: str, pauses: Iterable[float] = ()) -> int | None:
+        del pauses
         self._call("try_lock", path)
         self._folder(path)
         if path in self._locks:

@@ -21,6 +21,7 @@ from strandline.tableformat.stores.disk import OsDisk
 from strandline.tableformat.stores.local import TEMPORARY, LocalStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 MANIFEST = "_strandline/manifests/1"
@@ -95,9 +96,9 @@ class ScriptedDisk(OsDisk):
         self._note("scan", path)
         return super().scan(path)
 
-    def try_lock(self, path: str) -> int | None:
+    def try_lock(self, path: str, pauses: Iterable[float] = ()) -> int | None:
         self._note("try_lock", path)
-        return super().try_lock(path)
+        return super().try_lock(path, pauses)
 
 
 @pytest.fixture
