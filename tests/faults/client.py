@@ -10,6 +10,7 @@ from strandline.tableformat.errors import CommitStateUnknown, StrandlineError
 from tests.faults.kinds import SimulatedCrash
 from tests.faults.ledger import SCHEMA, Batch, Told
 from tests.faults.producing import Producer
+from tests.faults.world import START_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,18 +87,45 @@ class Client:
         """Overwrite everything with nothing."""
         self._take_out(tuple(self._world.ledger.batches), lambda: self.table.overwrite([]))
 
-    def _take_out(self, numbers: tuple[int, ...], call: Callable[[], object]) -> None:
+    def expire(self, *numbers: int, **options: Any) -> None:
+        """Raise the floor above these batches, and remove prefixes whose grace is over."""
+        self._take_out(numbers, lambda: self.table.expire(START_MS, **options), several=True)
+
+    def trim(self, seq: int, *numbers: int) -> None:
+        """Hide these batches, whose rows are those below the number."""
+        self._take_out(numbers, lambda: self.table.trim(seq))
+
+    def roll_back(self, version: int, *numbers: int) -> None:
+        """Go back to a version that did not have these batches yet."""
+        self._take_out(numbers, lambda: self.table.rollback(version))
+
+    def do(self, step: Callable[[Table], object]) -> None:
+        """Do something that changes no row; an error ends the step."""
+        with suppress(StrandlineError):
+            step(self.table)
+
+    def _take_out(
+        self, numbers: tuple[int, ...], call: Callable[[], object], *, several: bool = False
+    ) -> None:
+        """Note what a call takes away. `several`: its errors may come behind its commit."""
         ledger = self._world.ledger
         ledger.deleted.update(numbers)
+        ledger.together.append(frozenset(numbers))
+
+        def doubt() -> None:
+            for number in numbers:
+                ledger.told[number] = min(ledger.told[number], Told.NOTHING)
+
         try:
             call()
         except (SimulatedCrash, CommitStateUnknown) as error:
-            ledger.told.update(dict.fromkeys(numbers, Told.NOTHING))
+            doubt()
             if isinstance(error, SimulatedCrash):
                 raise
         except StrandlineError:
-            # It says that nothing was changed: the rows must be there.
-            return
+            # Of one step it says that nothing was changed: the rows must be there.
+            if several:
+                doubt()
         else:
             ledger.told.update(dict.fromkeys(numbers, Told.REFUSED))
 

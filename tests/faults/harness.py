@@ -12,7 +12,16 @@ from tests.faults.client import Client
 from tests.faults.kinds import FAULTS_OF, Fault, SimulatedCrash
 from tests.faults.ledger import Batch, BrokenPromise, Ledger, Told, check_store
 from tests.faults.storage import FaultyStorage, Operation
-from tests.faults.world import Clock, World, empty_memory_store, forget_everything, scripted
+from tests.faults.world import (
+    Clock,
+    Objects,
+    World,
+    empty_memory_store,
+    forget_everything,
+    memory_store_with,
+    objects_in,
+    scripted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -53,7 +62,7 @@ def run_case(case: Case) -> list[Operation]:
             raise BrokenPromise(f"{case}: {type(error).__name__}: {error}") from error
 
 
-_prepared: dict[tuple[str, int], tuple[dict[str, bytes], Ledger, Clock]] = {}
+_prepared: dict[tuple[str, int], tuple[Objects, Ledger, Clock]] = {}
 
 
 def prepare(scenario: Scenario, seed: int) -> None:
@@ -61,18 +70,18 @@ def prepare(scenario: Scenario, seed: int) -> None:
     if (scenario.name, seed) in _prepared:
         return
     with scripted(seed, scenario.thresholds):
-        world = World(seed, empty_memory_store())
+        clock = Clock()
+        world = World(seed, empty_memory_store(clock.peek_ms), clock)
         scenario.prepare(world, Client(world, world.store, "before"))
-        objects = {path: world.store.read(path) for path, _ in world.store.walk("")}
+        objects = objects_in(world.store)
     _prepared[scenario.name, seed] = objects, world.ledger, world.clock
 
 
 def _prepared_world(case: Case) -> World:
     objects, ledger, clock = _prepared[case.scenario.name, case.seed]
-    world = World(case.seed, empty_memory_store())
-    for path, data in objects.items():
-        world.store.put_if_absent(path, data)
-    world.ledger, world.clock = copy.deepcopy(ledger), copy.copy(clock)
+    clock = copy.copy(clock)
+    world = World(case.seed, memory_store_with(objects, clock.peek_ms), clock)
+    world.ledger = copy.deepcopy(ledger)
     return world
 
 

@@ -89,6 +89,8 @@ FAULTS_OF: Final[dict[str, tuple[Fault, ...]]] = {
     "size": _ANY,
     "list": (*_ANY, OUTAGE),
     "walk": _ANY,
+    "folders": _ANY,
+    "abort_uploads": _ANY,
     "write_new": _WRITE,
     # What goes wrong with a write is told by its wait; the wait itself can only be interrupted.
     "wait": (CRASH_BEFORE, CRASH_AFTER),

@@ -11,12 +11,14 @@ import numpy as np
 
 from strandline.tableformat import codec, manifest, paths
 from strandline.tableformat.errors import ObjectMissing
+from strandline.tableformat.lifecycle import is_hidden
 from strandline.tableformat.pages import SegmentPage
 from strandline.tableformat.segments import PageRef, SegmentEntry, window_from_json
 
 if TYPE_CHECKING:
     from strandline.table import Commit
     from strandline.tableformat.manifest import DocumentRef, Manifest
+    from strandline.tableformat.segments import Summary
     from strandline.tableformat.storage import Storage
 
 SCHEMA = {"at": "int64", "batch": "int64", "i": "int32", "text": "string"}
@@ -76,7 +78,9 @@ class Ledger:
     columns: set[str] = field(default_factory=set)
     """Columns whose change of schema was acknowledged."""
     deleted: set[int] = field(default_factory=set)
-    """Batches that somebody tried to delete."""
+    """Batches that somebody tried to delete, to hide or to roll back."""
+    together: list[frozenset[int]] = field(default_factory=list)
+    """Batches that one step takes away: all of them or none."""
     uuids: set[str] = field(default_factory=set)
     """Tables whose creation was acknowledged."""
 
@@ -119,12 +123,19 @@ class Ledger:
         _promise(found.keys() <= self.batches.keys(), "the table holds rows nobody appended")
         for number, batch in self.batches.items():
             self._check_batch(batch, self.told[number], found.get(number, []))
+        for group in self.together:
+            _promise(
+                not group & there or group <= there | self._refused(), f"half of {group} is gone"
+            )
         for producer, numbers in self.orders.items():
             firsts = [found[number][0]["_seq"] for number in numbers if number in found]
             _promise(firsts == sorted(firsts), f"batches of {producer} changed places: {firsts}")
         if clamped:
             times = [row["_ts"] for row in rows]
             _promise(times == sorted(times), f"_ts goes back in a clamped table: {times}")
+
+    def _refused(self) -> set[int]:
+        return {number for number, told in self.told.items() if told is Told.REFUSED}
 
     def _check_batch(self, batch: Batch, told: Told, rows: list[dict[str, Any]]) -> None:
         name = f"batch {batch.number} ({told.name.lower()})"
@@ -159,6 +170,14 @@ def check_store(storage: Storage) -> Manifest:
         bool(found) and found == list(range(oldest, found[-1] + 1)), f"versions have gaps: {found}"
     )
     verified: Verified = {}
+    newest = decoded(storage.read(paths.manifest_path(found[-1])), found[-1])
+    for version in newest.lifecycle.tagged - set(found):
+        _check_references(
+            storage,
+            decoded(_present(storage, paths.manifest_path(version)), version),
+            newest,
+            verified,
+        )
     head: Manifest | None = None
     parent_sum = ""
     for version in found:
@@ -168,10 +187,12 @@ def check_store(storage: Storage) -> Manifest:
             _promise(current.parent_xxh64 == parent_sum, f"version {version} has another parent")
             _promise(current.table_uuid == head.table_uuid, "the table's uuid has changed")
             _promise(current.next_seq >= head.next_seq, "the tail went back")
+            _promise(current.floor_ts >= head.floor_ts, "the floor fell")
+            _promise(current.trim_seq >= head.trim_seq, "the trim point fell")
             _promise(
                 current.commit.committed_at > head.commit.committed_at, "commit times do not rise"
             )
-        _check_references(storage, current, verified)
+        _check_references(storage, current, newest, verified)
         head, parent_sum = current, codec.checksum(data)
     assert head is not None
     return head
@@ -183,23 +204,31 @@ def decoded(data: bytes, version: int) -> Manifest:
     return manifest.from_json(codec.decode_document(data, f"manifest {version}"), version)
 
 
-def _check_references(storage: Storage, current: Manifest, verified: Verified) -> None:
+def _check_references(
+    storage: Storage, current: Manifest, newest: Manifest, verified: Verified
+) -> None:
+    """Everything that a version lists and that the newest floor and trim point do not hide."""
+
+    def is_visible(part: Summary) -> bool:
+        return not is_hidden(part, newest.floor_ts, newest.trim_seq)
+
     windows = list(current.windows)
-    for ref in current.window_pages:
+    for ref in filter(is_visible, current.window_pages):
         text = codec.decode_document(_object(storage, ref, verified), ref.path)
         windows += [window_from_json(window) for window in text["windows"]]
     for position_page in current.position_pages:
         _object(storage, position_page, verified)
     segments = list(current.segments)
     for window in windows:
-        for ref in window.pages:
+        for ref in filter(is_visible, window.pages):
             segments += _listed(storage, ref, verified)
+    rows = sum(entry.row_count for entry in segments)
+    hides = newest.floor_ts or newest.trim_seq
     _promise(
-        sum(entry.row_count for entry in segments) == current.next_seq - current.deleted_rows,
-        f"version {current.version} lists {sum(e.row_count for e in segments)} rows of "
-        f"{current.next_seq}",
+        rows == current.next_seq - current.deleted_rows or bool(hides),
+        f"version {current.version} lists {rows} rows of {current.next_seq}",
     )
-    for entry in segments:
+    for entry in filter(is_visible, segments):
         _check_segment(storage, entry, verified)
 
 

@@ -192,6 +192,9 @@ class FaultyStorage(Storage):
     def delete(self, paths: Sequence[str]) -> None:
         self._operate("delete", ",".join(paths), lambda: self.inner.delete(paths))
 
+    def abort_uploads(self, older_than_ms: int) -> int:
+        return self._operate("abort_uploads", "", lambda: self.inner.abort_uploads(older_than_ms))
+
     def remove_empty_folders(self, prefix: str) -> None:
         if self._crashed:
             raise SimulatedCrash

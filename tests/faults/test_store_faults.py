@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.harness import Case, every_case, run_case, second_faults, seeded_case
 from tests.faults.kinds import LATE, LOSE_REPLY
+from tests.faults.lifecycle_scenarios import LIFECYCLE, LONG
 from tests.faults.scenarios import (
     APPEND,
     CONCURRENT,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from tests.faults.scenarios import Scenario
 
+ALL = (*SCENARIOS, *LIFECYCLE)
 SAMPLE = 40
 """Cases of each scenario in the quick run; they are the same ones every time."""
 SEEDED = 5
@@ -40,12 +42,14 @@ def run_all(cases: Iterable[Case]) -> int:
     return count
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
 def test_a_sample_of_faults_loses_and_doubles_nothing(
     scenario: Scenario, report: Callable[[str], None]
 ) -> None:
     """[X5] [C1] [E15] Acknowledged rows once, other batches whole or not at all."""
-    cases = [*every_case(scenario), *every_case(scenario, is_local=True)]
+    cases = list(every_case(scenario))
+    if scenario not in LONG:
+        cases += every_case(scenario, is_local=True)
     chosen = random.Random(scenario.name).sample(cases, SAMPLE)
     count = run_all(chosen) + run_all(seeded_case(scenario, seed) for seed in range(SEEDED))
     report(f"{scenario.name}: {count} of {len(cases)} single faults and seeded sets")
@@ -58,7 +62,7 @@ def test_the_quick_run_has_at_least_500_cases() -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("is_local", [False, True], ids=["object_store", "disk_rules"])
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
 def test_every_fault_at_every_operation(
     scenario: Scenario, report: Callable[[str], None], *, is_local: bool
 ) -> None:
@@ -67,7 +71,7 @@ def test_every_fault_at_every_operation(
     Of a long story with two processes: all faults, all turns, and every fifth pair of both.
     """
     cases = every_case(scenario, is_local=is_local)
-    if scenario in (CONCURRENT_ROLL, CONCURRENT_COMPACT, DELETE):
+    if scenario in (CONCURRENT_ROLL, CONCURRENT_COMPACT, DELETE, *LONG):
         cases = (
             case
             for index, case in enumerate(cases)
@@ -96,7 +100,7 @@ def test_every_second_fault_after_an_unclear_create(
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
 def test_many_faults_at_once(scenario: Scenario, report: Callable[[str], None]) -> None:
     """[X5] [C1] Sets of faults chosen by a seed."""
     count = run_all(seeded_case(scenario, seed) for seed in range(100, 250))

@@ -53,11 +53,11 @@ class Clock:
 class World:
     """What all processes of a case share."""
 
-    def __init__(self, seed: int, store: Storage) -> None:
+    def __init__(self, seed: int, store: Storage, clock: Clock | None = None) -> None:
         self.seed = seed
         self.store = store
         """The store as it is, without faults."""
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.ledger = Ledger()
 
     def runtime(self, process: str) -> Runtime:
@@ -120,7 +120,25 @@ def scripted(seed: int, thresholds: Mapping[str, int] | None = None) -> Iterator
         forget_everything()
 
 
-def empty_memory_store() -> memory.MemoryStorage:
-    """Return a memory store that holds nothing."""
+def empty_memory_store(clock_ms: Callable[[], int] | None = None) -> memory.MemoryStorage:
+    """Return a memory store that holds nothing; `clock_ms` is its clock."""
     memory._shelves.pop(_STORE, None)  # noqa: SLF001 - otherwise every case would stay in memory
-    return memory.MemoryStorage(_STORE)
+    return memory.MemoryStorage(_STORE, clock_ms=clock_ms)
+
+
+Objects = dict[str, tuple[bytes, int]]
+"""What a store holds: the bytes of each object, and when it was written."""
+
+
+def objects_in(store: Storage) -> Objects:
+    """Everything in a store."""
+    return {path: (store.read(path), store.modified_ms(path)) for path, _ in store.walk("")}
+
+
+def memory_store_with(objects: Objects, clock_ms: Callable[[], int]) -> memory.MemoryStorage:
+    """Return a memory store that holds these objects, as old as they are."""
+    store = empty_memory_store(clock_ms)
+    for path, (data, written_ms) in objects.items():
+        store.put_if_absent(path, data)
+        store._shelf.written_ms[path] = written_ms  # noqa: SLF001 - ages cannot be put otherwise
+    return store
