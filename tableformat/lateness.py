@@ -66,6 +66,11 @@ def marks_of(shard_marks: Mapping[int, int], shards: int, max_keys: int = MAX_KE
     )
 
 
+def raised(marks: Marks, to: Marks) -> Marks:
+    """Marks whose unlisted keys are measured against the newer of two rows."""
+    return replace(marks, unknown=np.maximum(marks.unknown, to.unknown))
+
+
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """What a batch looks like against the marks before it, and the marks after it."""

@@ -85,6 +85,9 @@ class AsyncWriter:
         self._taking: asyncio.Task[None] | None = None
         self._is_full = False
         """Nothing is being taken, because the writer's memory is full."""
+        self._room_found: asyncio.Future[None] | None = None
+        self._leaving = False
+        """Closing has begun: nobody is to wait for memory any more."""
         self._unsynced: list[tuple[int, asyncio.Future[None]]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._opening = threading.Lock()
@@ -187,8 +190,10 @@ class AsyncWriter:
                 for entry in entries[:count]:
                     _resolve(entry.taken, entry.outcome, entry.error)
                 self._queue.extendleft(reversed(entries[count:]))
-                if count < len(entries):
+                if count < len(entries) and not self._leaving:
                     await self._room()
+                if self._leaving:
+                    self._refuse_waiting()
         except Exception as error:  # noqa: BLE001 - raised in the tasks that wait
             for entry in (*entries, *self._queue):
                 _resolve(entry.taken, error=error)
@@ -215,10 +220,17 @@ class AsyncWriter:
                 _resolve(entry.taken, error=_busy())
         try:
             waiting = await self._locked(self.writer._buffers.uncommitted)
-            if waiting:
-                await self._until_settled(waiting[0])
+            if waiting and not self._leaving:
+                self._room_found = self._when_settled(waiting[0])
+                await self._room_found
         finally:
             self._is_full = False
+
+    def _refuse_waiting(self) -> None:
+        """A store that does not answer gives no memory back, and who leaves does not wait."""
+        for entry in self._queue:
+            _resolve(entry.taken, error=_closed())
+        self._queue.clear()
 
     # --- promises ---
 
@@ -247,9 +259,9 @@ class AsyncWriter:
     async def _settled(self, memtable: Memtable) -> None:
         if not memtable.settled.is_set():
             await self._run(self.writer._buffers.ask_for, memtable)
-            await self._until_settled(memtable)
+            await self._when_settled(memtable)
 
-    async def _until_settled(self, memtable: Memtable) -> None:
+    def _when_settled(self, memtable: Memtable) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -258,7 +270,7 @@ class AsyncWriter:
                 loop.call_soon_threadsafe(_resolve, done)
 
         memtable.when_settled(tell)
-        await done
+        return done
 
     # --- threads ---
 
@@ -277,7 +289,7 @@ class AsyncWriter:
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         if self._report is not None:
-            raise WriterClosed("this writer is closed; nothing was taken. Open a new one.")
+            raise _closed()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, partial(call, *arguments))
 
@@ -303,7 +315,11 @@ class AsyncWriter:
 
         Goes on in its thread if this task is cancelled.
         """
+        check_seconds("timeout", timeout)
         if self._report is None:
+            self._leaving = True
+            if self._room_found is not None:
+                _resolve(self._room_found)
             report = await asyncio.shield(self._in_thread(self.writer.close, timeout))
             if self._syncing is not None:
                 await asyncio.shield(self._syncing)
@@ -329,6 +345,10 @@ def _busy() -> WriterBusy:
         "no memory became free in time. These rows were not taken; send them again later, or look "
         "at writer.stats()."
     )
+
+
+def _closed() -> WriterClosed:
+    return WriterClosed("this writer is closed; nothing was taken. Open a new one.")
 
 
 def _resolve(

@@ -292,6 +292,10 @@ class Buffers:
         """Share of the memory budget in use."""
         return self.held_bytes / self._options.memory_bytes
 
+    def depth_without(self, memtable: Memtable) -> float:
+        """The same, once the memory of this one is given back."""
+        return (self.held_bytes - memtable.bytes) / self._options.memory_bytes
+
     def uncommitted(self) -> list[Memtable]:
         """Every memtable whose rows are not known to be in the table, oldest first."""
         return [m for m in self._memtables if m.records]

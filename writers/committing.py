@@ -16,7 +16,7 @@ from strandline.catalog.tidy import tidy
 from strandline.tableformat import rolling
 from strandline.tableformat.actions import ClaimWriter, WalKey
 from strandline.tableformat.errors import InvalidInput
-from strandline.tableformat.lateness import marks_of
+from strandline.tableformat.lateness import marks_of, raised
 from strandline.tableformat.timestamps import stamp
 from strandline.tableformat.windows import MAX_WINDOWS_PER_COMMIT, split_by_window
 from strandline.writers.append import Acknowledged, AppendChange, Conditions
@@ -159,8 +159,9 @@ class Committer:
         self.place, self.writer_id, self.incarnation = place, writer_id, incarnation
         self._fence, self._compact_at = fence, compact_at
         self._marks: Marks | None = None
-        self._marks_before: dict[int, Marks | None] = {}
+        self._marks_before: dict[int, Marks] = {}
         """By first record: a run that is prepared again is not late against itself."""
+        self._roll_due = False
         self.late_rows = self.jitter_rows = self.dropped_rows = 0
 
     def claim(self, committed: int = 0) -> None:
@@ -177,7 +178,9 @@ class Committer:
     def prepare(self, run: Run, schema: Schema, *, in_haste: bool = False) -> AppendChange:
         """Encode the rows and start their upload. Runs are prepared in the order of the log."""
         chain = self.place.chain
-        marks = self._marks_before.setdefault(run.first_record, self._marks)
+        marks = self._marks_before.get(run.first_record)
+        if marks is None:
+            marks = self._marks_before[run.first_record] = self._present_marks()
         last = run.first_record + len(run.counts) - 1
         change = AppendChange(
             chain.storage,
@@ -195,8 +198,19 @@ class Committer:
         self._marks = change.marks_after
         return change
 
+    def _present_marks(self) -> Marks:
+        manifest = self.place.head.manifest
+        of_table = marks_of(manifest.shard_marks, manifest.config.shards)
+        if self._marks is None:
+            return of_table
+        # Without keys the table is the only one, and its newest row may be somebody else's.
+        return raised(self._marks, of_table) if manifest.config.shard_by is None else self._marks
+
     def commit(self, run: Run, change: AppendChange) -> Placement:
-        """Place a run behind the tail; gives where it is, also if it was there already."""
+        """Place a run behind the tail; gives where it is, also if it was there already.
+
+        Call `tidy_up` afterwards, when nobody waits for the rows any more.
+        """
         done = commit(self.place.chain, self.place.head, change, operation="append")
         self.place.see(done.snapshot)
         made = done.snapshot.manifest
@@ -208,11 +222,20 @@ class Committer:
         if done.earlier is not None:
             return Placement(done.earlier.version, done.earlier.first_seq, edges)
         listed = len(made.segments)
-        if self._compact_at is not None and listed >= self._compact_at:
-            self._compact(self._compact_at)
-        elif rolling.should_roll(listed - change.files, listed):
-            self.place.see(tidy(self.place.chain, done.snapshot))
+        self._roll_due |= rolling.should_roll(listed - change.files, listed)
         return Placement(made.version, made.next_seq - int(edges[-1]), edges)
+
+    def tidy_up(self, *, in_haste: bool = False) -> None:
+        """Do what commits have left to be done: roll segments into pages, or compact them.
+
+        `in_haste`: rows wait for their commit, so compaction does.
+        """
+        listed = len(self.place.head.manifest.segments)
+        if self._compact_at is not None and listed >= self._compact_at and not in_haste:
+            self._compact(self._compact_at)
+        elif self._roll_due:
+            self.place.see(tidy(self.place.chain, self.place.head))
+        self._roll_due = False
 
     def _compact(self, least: int) -> None:
         """Put the newest segments together. The rows are safe: nothing here may fail the flush."""

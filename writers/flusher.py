@@ -20,7 +20,7 @@ from strandline.tableformat.errors import (
 )
 from strandline.tableformat.stores.background import Background
 from strandline.writers.committing import Run, runs_of
-from strandline.writers.tuning import Tuning
+from strandline.writers.tuning import LOW, Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,11 +115,15 @@ class Flusher:
         # Before the rows count as committed: whoever waited for them finds the writer in sync.
         self.last_error, self.busy = None, False
         self.degraded += self.tuning.degraded
-        self.tuning = self.tuning.after_flush(self._buffers.depth)
         took_s = time.monotonic() - began
+        with self._buffers.changed:
+            depth, left = self._buffers.depth, self._buffers.depth_without(memtable)
+        self.tuning = self.tuning.after_flush(depth, left)
         self._buffers.committed(memtable, self.tuning.batch_factor)
         self.tell(took_s)
         self._prune(memtable.last_record)
+        # Nobody waits for these rows any more; those that wait for the next commit come first.
+        self._committer.tidy_up(in_haste=left >= LOW)
         return True
 
     def _commit(self, memtable: Memtable) -> None:
@@ -129,6 +133,7 @@ class Flusher:
         self._prepare_next()
         for run in runs:
             if run is not runs[0]:
+                self._committer.tidy_up(in_haste=True)  # or one manifest would list them all
                 change = self._encode(run, memtable)
             memtable.place(run.first_index, self._committer.commit(run, change))
             self.commits += 1

@@ -192,6 +192,7 @@ class _Log:
             for run in runs_of(memtable, self.place.head.manifest.config):
                 placement = committer.commit(run, committer.prepare(run, memtable.schema))
                 memtable.place(run.first_index, placement)
+                committer.tidy_up()
             records += memtable.records
             rows += memtable.rows
         return Recovered(records, rows, already)

@@ -24,7 +24,8 @@ class WriterStats:
     rows_pending: int
     bytes_pending: int
     queue_depth: float
-    """Share of the memory budget in use; above 0.5 tuning goes up, below 0.25 down."""
+    """Share of the memory budget in use; above 0.5 after a flush tuning goes up, and below 0.25
+    without the rows of that flush it goes down."""
     memtables: int
     """Sealed ones that wait for their commit."""
     blocked: int
@@ -33,7 +34,8 @@ class WriterStats:
     """Flushes that were tried again."""
     last_error: str | None
     late_rows: int
-    """Committed to a file of their own, because they were older than their key's newest row."""
+    """Older than their key's newest row by more than the tolerated jitter. In tables with
+    `jitter_ms`, those that were late before their flush began are in files of their own."""
     jitter_rows: int
     """Older than their key's newest row, but within the tolerated jitter."""
     dropped_late_rows: int

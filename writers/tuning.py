@@ -1,7 +1,8 @@
 """How a writer adapts when its table cannot keep up: larger commits and fewer indexes, all rows.
 
 The depth of the queue decides: above half the level goes up, below a quarter it goes down, and
-five flushes pass between two steps, so that it does not swing.
+five flushes pass between two steps, so that it does not swing. A flush counts among what fills the
+queue, and no longer among what is left in it: large commits would keep their own level up.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ class Tuning:
         """Whether index work is left out."""
         return self.level >= DEGRADED_LEVEL
 
-    def after_flush(self, depth: float) -> Tuning:
-        """The tuning for the next flush; `depth` is the share of the queue that is in use."""
+    def after_flush(self, depth: float, left: float) -> Tuning:
+        """The tuning for the next flush.
+
+        `depth` is the share of the queue that was in use, `left` without the rows just committed.
+        """
         waited = replace(self, flushes_since_step=self.flushes_since_step + 1)
         if waited.flushes_since_step < STEADY_FLUSHES:
             return waited
@@ -44,7 +48,7 @@ class Tuning:
             return replace(
                 waited, level=self.level + 1, flushes_since_step=0, scale_ups=self.scale_ups + 1
             )
-        if depth < LOW and self.level > 0:
+        if left < LOW and self.level > 0:
             return replace(
                 waited, level=self.level - 1, flushes_since_step=0, scale_downs=self.scale_downs + 1
             )

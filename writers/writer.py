@@ -121,9 +121,7 @@ class Writer:
 
     def _use_schema(self, schema: Schema) -> None:
         # One assignment: a row is never looked at under one schema and stored under another.
-        config = self._place.head.manifest.config
-        self._check = RowCheck(schema, config)
-        self._refuses_late = config.on_late == "error"
+        self._check = RowCheck(schema, self._place.head.manifest.config)
 
     # --- taking rows ---
 
@@ -151,7 +149,8 @@ class Writer:
     def _take_row(self, data: Any, limit_s: float | None) -> tuple[Memtable, int] | None:
         """Take one plain row after a quick look; None: the data needs a careful one."""
         check = self._check
-        if self._refuses_late and self._place.head.manifest.floor_ts > 0:
+        manifest = self._place.head.manifest
+        if manifest.floor_ts > 0 and manifest.config.on_late == "error":
             return None
         values = check.values(data)
         if values is None:

@@ -283,6 +283,30 @@ def test_close_reports_and_what_comes_later_is_refused(
     assert numbers_in(table) == [0]
 
 
+def test_a_closed_writer_lets_no_task_wait_for_memory(tmp_path: Path) -> None:
+    """[T9] [E14] The store does not answer: what was not taken is refused, not forgotten."""
+    gate = Gate()
+
+    async def main() -> tuple[int, list[Any]]:
+        try:
+            async with gate.table.async_writer(
+                "p", wal=tmp_path / "wal", memory_bytes=2_000, flush_rows=4
+            ) as writer:
+                gate.shut()
+                tasks = [asyncio.create_task(writer.append(_row(n))) for n in range(50)]
+                await asyncio.to_thread(gate.asked.wait)
+                report = await writer.close(timeout=0)
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+                return report.rows_left, ends
+        finally:
+            gate.open.set()
+
+    left, ends = _run(main())
+    refused = [end for end in ends if isinstance(end, BaseException)]
+    assert len(ends) - len(refused) == left < 50
+    assert {type(end) for end in refused} == {strandline.WriterClosed}
+
+
 def test_a_store_that_is_down_at_the_end_fails_the_waiting_tasks(tmp_path: Path) -> None:
     """[T9] Bounded close: waiting receipts end, the report names what the log keeps."""
     gate = Gate()

@@ -23,6 +23,7 @@ from strandline.tableformat.storage import open_storage
 from strandline.writers import compacting, deleting, rewriting
 from strandline.writers.append import Acknowledged, AppendChange, Conditions
 from tests.tables import SCHEMA, START_MS, Script, events, memory_url, small_limits
+from tests.writers.rigs import PATIENCE_S, close_now, event, flush_once, without_threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -514,6 +515,57 @@ def test_a_compaction_that_fails_does_not_fail_the_flush(monkeypatch: pytest.Mon
 
     assert rows_of(table).column("n").to_pylist() == list(range(4))
     assert table.files().num_rows == 4
+
+
+def test_nobody_waits_for_the_compaction_behind_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[T1] [E4] The rows are in the table, and their receipt says so, before it begins."""
+    begun, go_on = threading.Event(), threading.Event()
+    compact_newest = compacting.compact_newest
+
+    def held(*given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        return compact_newest(*given)
+
+    monkeypatch.setattr(compacting, "compact_newest", held)
+    table = make_table()
+    with table.writer("w", wal=False, ack="committed", auto_compact=2) as writer:
+        try:
+            writer.append(events(0, 1))
+            writer.append(events(1, 1)).wait(PATIENCE_S)
+            assert begun.wait(PATIENCE_S)
+            assert writer.stats().sync_state == "in_sync"
+        finally:
+            go_on.set()
+    assert rows_of(table).column("n").to_pylist() == [0, 1]
+    assert table.files().num_rows == 1
+
+
+def test_compaction_waits_while_rows_wait_for_their_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[E14] [T1] A queue that is a quarter full is emptied first; then segments are compacted."""
+    found: list[int] = []
+
+    def note(place: Any, _: int) -> None:
+        found.append(len(place.head.manifest.segments))
+
+    monkeypatch.setattr(compacting, "compact_newest", note)
+    with without_threads():
+        writer = make_table().writer(
+            "w",
+            wal=False,
+            ack="buffered",
+            auto_compact=2,
+            flush_age="1h",
+            memory_bytes=2_000,
+            flush_rows=2,
+        )
+        for n in range(6):
+            writer.append(event(n))
+        for _ in range(3):
+            flush_once(writer)
+        close_now(writer)
+
+    assert found == [3]
 
 
 @pytest.mark.parametrize("bad", [-1, 0.5, "yes"])

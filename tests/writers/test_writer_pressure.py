@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,18 @@ from strandline.writers import flusher
 from strandline.writers.receipts import Receipt
 from strandline.writers.tuning import Tuning
 from tests.tables import events
-from tests.writers.rigs import PATIENCE_S, Rig, ended, event, in_threads, logged, numbers
+from tests.writers.rigs import (
+    PATIENCE_S,
+    Rig,
+    close_now,
+    ended,
+    event,
+    flush_once,
+    in_threads,
+    logged,
+    numbers,
+    without_threads,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -351,16 +362,35 @@ def test_tuning_goes_up_above_half_and_down_below_a_quarter_with_rest_between() 
     tuning = Tuning()
     levels = []
     for depth in [0.51] * 12 + [0.3] * 6 + [0.24] * 11:
-        tuning = tuning.after_flush(depth)
+        tuning = tuning.after_flush(depth, depth)
         levels.append(tuning.level)
     assert levels == [1] * 5 + [2] * 5 + [3] * 2 + [3] * 6 + [2] * 5 + [1] * 5 + [0]
     assert (tuning.scale_ups, tuning.scale_downs) == (3, 3)
     assert [Tuning(level=n).batch_factor for n in (0, 1, 3)] == [1, 2, 8]
     assert [Tuning(level=n).degraded for n in (0, 1, 2)] == [False, False, True]
     for depth in (0.5, 0.25):
-        assert Tuning(level=1).after_flush(depth).level == 1
+        assert Tuning(level=1).after_flush(depth, depth).level == 1
     top = Tuning(level=8)
-    assert top.after_flush(1.0).level == 8
+    assert top.after_flush(1.0, 1.0).level == 8
+    assert top.after_flush(0.4, 0.2).level == 7
+
+
+def test_large_commits_do_not_keep_their_own_level_up(tmp_path: Path) -> None:
+    """[T5] Flushes of a quarter of the memory are no queue once the table keeps up again."""
+    rig = Rig()
+    options: dict[str, Any] = {"memory_bytes": 4_000, "flush_bytes": 1_000, **LATER}
+    with without_threads():
+        writer = rig.table.writer("w", wal=tmp_path / "wal", **options)
+        writer._flusher.tuning = Tuning(level=3)  # noqa: SLF001 - after a time of need
+        for n in range(80):
+            writer.append(event(n))
+            if writer.stats().memtables:
+                flush_once(writer)
+        stats = writer.stats()
+        close_now(writer)
+
+    assert (stats.level, stats.scale_downs) == (0, 3)
+    assert numbers(rig.open().scan()) == list(range(80))
 
 
 def test_a_full_queue_makes_commits_larger(tmp_path: Path) -> None:
