@@ -316,6 +316,19 @@ def test_every_cited_requirement_exists() -> None:
     assert unknown == []
 
 
+def test_the_contents_are_the_sections() -> None:
+    """Whoever follows the list at the top finds each section, under its own number."""
+    sections = re.findall(r"^## (\d+) (.+)$", TEXT, re.MULTILINE)
+    listed = re.findall(r"\[(\d+) [^\]]+\]\(#([^)]+)\)", TEXT[: TEXT.index("## 1 Terms")])
+    anchors = [
+        (number, re.sub(r"[^a-z0-9 -]", "", f"{number} {title}".lower()).replace(" ", "-"))
+        for number, title in sections
+    ]
+
+    assert listed == anchors
+    assert [int(number) for number, _ in sections] == list(range(1, len(sections) + 1))
+
+
 def test_ids_of_a_group_are_counted_without_gaps() -> None:
     """A gap would be a requirement that somebody removed; ids are never reused or dropped."""
     groups: dict[str, list[int]] = {}

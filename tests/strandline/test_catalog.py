@@ -37,7 +37,7 @@ def catalog(place: Place) -> strandline.Catalog:
 
 
 def test_a_table_is_created_opened_listed_and_dropped_by_name(catalog: strandline.Catalog) -> None:
-    """[O6] [CAT-5] [CAT-8] [COM-16] The whole life of a name, with its times."""
+    """[O6] [CAT-5] [CAT-8] [COM-17] The whole life of a name, with its times."""
     made = catalog.create_table("shop.events", COLUMNS)
     made.append([{"n": 1}])
     assert catalog.open_table("shop.events").scan().count() == 1
