@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 import strandline
 from strandline.tableformat.actions import MAX_PREVIOUS
 from strandline.tableformat.errors import CommitConflict, LogInUse, StrandlineError
+from tests.tables import START_MS
 from tests.writers.rigs import Rig, close_now, crash, event, without_threads
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 FOLDERS = st.sampled_from(["a", "b"])
 WHICH = st.integers(0, 1)
 TOKENS = st.sampled_from([None, None, "one", "two"])
+HOUR_MS = 3_600_000
 Row = dict[str, Any]
 
 
@@ -48,6 +50,11 @@ class Log:
     fence: str | None = None
 
 
+def ms_of(row: Row) -> int:
+    """The time of a row."""
+    return int(row["ts"].timestamp() * 1000)
+
+
 class Writers(RuleBasedStateMachine):
     """One writer id, two log folders, any number of lives."""
 
@@ -56,7 +63,8 @@ class Writers(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.stack.enter_context(without_threads())
         self.root = Path(tempfile.mkdtemp(prefix="strandline-model-"))
-        self.rig = Rig(ttl="1d", uncapped=True)
+        self.rig = Rig()  # until `first` has chosen another
+        self.floor_ts = 0
         self.logs: dict[str, Log] = {}
         self.committed: list[Row] = []
         self.fence: str | None = None
@@ -88,6 +96,10 @@ class Writers(RuleBasedStateMachine):
     def may_commit(self, log: Log) -> bool:
         return log.claims_since == 0 and log.fence == self.fence
 
+    def commit(self, rows: list[Row]) -> None:
+        """Rows get their numbers, unless they are older than the floor by now."""
+        self.committed += [row for row in rows if ms_of(row) >= self.floor_ts]
+
     def end(self, folder: str) -> None:
         """A writer has ended; what it did not commit stays in its folder."""
         log = self.logs[folder]
@@ -98,8 +110,13 @@ class Writers(RuleBasedStateMachine):
 
     # --- opening ---
 
-    @initialize()
-    def first(self) -> None:
+    @initialize(
+        jitter_ms=st.sampled_from([None, 0, 3 * HOUR_MS]), shards=st.sampled_from([0, 1, 4])
+    )
+    def first(self, jitter_ms: int | None, shards: int) -> None:
+        """Late rows travel with the rest, or apart; rows of a user go to one shard, or to any."""
+        by_user = {"shard_by": "user", "shards": shards} if shards else {}
+        self.rig = Rig(ttl="1d", uncapped=True, jitter_ms=jitter_ms, **by_user)
         self.open("a", None)
 
     @rule(folder=FOLDERS, right=st.sampled_from([True, True, True, False]))
@@ -136,7 +153,7 @@ class Writers(RuleBasedStateMachine):
                 attempt()
             return
         writer = attempt()
-        self.committed += old.rows
+        self.commit(old.rows)
         for log in self.logs.values():
             log.claims_since += 1
         self.logs[folder] = Log(writer=writer, fence=token)
@@ -161,6 +178,16 @@ class Writers(RuleBasedStateMachine):
             for row in rows:
                 writer.append(row)
         log.rows += rows
+
+    @rule(which=WHICH, late=st.integers(1, 30), hours=st.integers(-9, 14), as_batch=st.booleans())
+    def append_late(self, which: int, late: int, hours: int, *, as_batch: bool) -> None:
+        """Rows in time, then late ones, some of which may be too old once they are committed."""
+        self.append(which, 1, 0, as_batch=as_batch, extra=False)
+        self.flush(which)
+        self.append(which, 4, late, as_batch=as_batch, extra=False)
+        if hours >= 0:
+            self.expire(hours)
+        self.flush(which)
 
     @rule(which=WHICH, wrong=st.sampled_from([{"n": "x"}, {"no_such": 1}, {"ts": 5.5}]))
     def append_wrong(self, which: int, wrong: Row) -> None:
@@ -194,7 +221,7 @@ class Writers(RuleBasedStateMachine):
             self.end(folder)
         else:
             assert allowed or not log.rows
-            self.committed += log.rows
+            self.commit(log.rows)
             log.rows = []
 
     @rule(which=WHICH)
@@ -206,7 +233,7 @@ class Writers(RuleBasedStateMachine):
         report = writer.close()
         if not log.rows or self.may_commit(log):
             assert report.committed
-            self.committed += log.rows
+            self.commit(log.rows)
             log.rows = []
         else:
             assert (report.committed, report.rows_left) == (False, len(log.rows))
@@ -225,6 +252,14 @@ class Writers(RuleBasedStateMachine):
         self.rig.open().fence(token)
         self.fence = token
 
+    @rule(hours=st.integers(0, 14))
+    def expire(self, hours: int) -> None:
+        """Rows that are acknowledged and now too old will not be committed, nor read."""
+        table, before = self.rig.open(), self.floor_ts
+        table.expire(now=START_MS + hours * HOUR_MS, force=True)
+        self.floor_ts = table.manifest.floor_ts
+        assert self.floor_ts == max(before, START_MS // HOUR_MS * HOUR_MS + (hours - 24) * HOUR_MS)
+
     @precondition(lambda self: self.fence is None)
     @rule()
     def somebody_else_appends(self) -> None:
@@ -241,6 +276,9 @@ class Writers(RuleBasedStateMachine):
 
     # --- what must hold ---
 
+    def is_visible(self, row: Row) -> bool:
+        return ms_of(row) >= self.floor_ts
+
     def shown(self, rows: list[Row]) -> list[tuple[Any, ...]]:
         return [(row["n"], row["ts"], *(row.get(name) for name in self.extras)) for row in rows]
 
@@ -248,17 +286,20 @@ class Writers(RuleBasedStateMachine):
     def the_table_holds_what_was_committed_once_and_in_order(self) -> None:
         columns = ["n", "ts", *self.extras]
         found = self.rig.open().scan(columns=[*columns, "_seq"]).to_arrow()
-        assert found.column("_seq").to_pylist() == list(range(len(self.committed)))
-        assert self.shown(found.to_pylist()) == self.shown(self.committed)
+        visible = [(n, row) for n, row in enumerate(self.committed) if self.is_visible(row)]
+        assert found.column("_seq").to_pylist() == [n for n, _ in visible]
+        rows = [row for _, row in visible]
+        assert self.shown(found.to_pylist()) == self.shown(rows)
         for log in self.logs.values():
             if log.writer is not None:
                 own = log.writer.scan(columns=columns).to_arrow().to_pylist()
-                assert self.shown(own) == self.shown([*self.committed, *log.rows])
+                waiting = [row for row in log.rows if self.is_visible(row)]
+                assert self.shown(own) == self.shown([*rows, *waiting])
                 assert log.writer.stats().rows_pending == len(log.rows)
 
 
 def test_writers_agree_with_a_list_in_memory() -> None:
-    """[E2] [E4] [E15] [O8] Whatever happens in whichever order: every row once, in order."""
+    """[E2] [E4] [E15] [O8] [T3] [T4] Whatever happens and when: every row once, in order."""
     run_state_machine_as_test(
         Writers, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )
@@ -266,7 +307,7 @@ def test_writers_agree_with_a_list_in_memory() -> None:
 
 @pytest.mark.proof
 def test_writers_agree_with_a_list_in_memory_at_length() -> None:
-    """[E2] [E4] [E15] [O8] The same, far longer."""
+    """[E2] [E4] [E15] [O8] [T3] [T4] The same, far longer."""
     run_state_machine_as_test(
         Writers, settings=settings(max_examples=1_000, stateful_step_count=50, deadline=None)
     )
