@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,7 @@ import orjson
 from strandline.tableformat import codec, types
 from strandline.tableformat.binding import bind, columns_of
 from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.fields import Fields
 from strandline.tableformat.filter_parser import filter_from
 from strandline.tableformat.remembered_query import RememberedQuery, query_from_json
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "strandline-materialization"
 FORMAT_VERSION: Final = 1
+_FRAME: Final = re.compile(r"frames/(0|[1-9][0-9]{0,18})-[0-9a-f]{16}\.frame")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,15 @@ class Mark:
     """Columns that the query reads: id and type under the name they had."""
 
 
+@dataclass(frozen=True, slots=True)
+class FrameRef:
+    """An object with a part of the state."""
+
+    path: str
+    size_bytes: int
+    xxh64: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """One version of an alias."""
@@ -43,7 +55,7 @@ class Document:
     query: RememberedQuery | None
     """None: the alias was forgotten."""
     mark: Mark | None = None
-    frames: tuple[dict[str, Any], ...] = ()
+    frames: tuple[FrameRef, ...] = ()
 
     def encode(self) -> bytes:
         mark = self.mark
@@ -63,32 +75,46 @@ class Document:
                 "deleted_rows": str(mark.deleted_rows),
                 "columns": mark.columns,
             },
-            "frames": list(self.frames),
+            "frames": [
+                {"path": f.path, "size_bytes": str(f.size_bytes), "xxh64": f.xxh64}
+                for f in self.frames
+            ],
         }
         return codec.encode_document(orjson.dumps(document))
 
 
-def decode(data: bytes, where: str) -> Document:
-    """The document of an object's bytes."""
-    found = codec.decode_document(data, where)
-    try:
-        if (found["format"], found["format_version"]) != (FORMAT, FORMAT_VERSION):
-            raise CorruptTable(f"{where} is of another format")
-        given = found["mark"]
-        numbers = ("version", "next_seq", "floor_ts", "trim_seq", "deleted_rows")
-        mark = None
-        if given is not None:
-            counts = {name: int(given[name]) for name in numbers}
-            mark = Mark(columns=given["columns"], **counts)
-        return Document(
-            version=int(found["version"]),
-            commit_id=found["commit_id"],
-            query=None if found["query"] is None else query_from_json(found["query"]),
-            mark=mark,
-            frames=tuple(found["frames"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptTable(f"{where} is no description of a remembered query: {error}") from None
+def decode(data: bytes, where: str, version: int) -> Document:
+    """The document of the bytes of the object that has the name of this version."""
+    fields = Fields(codec.decode_document(data, where), where)
+    if (fields.optional("format"), fields.optional("format_version")) != (FORMAT, FORMAT_VERSION):
+        raise CorruptTable(f"{where} is of another format")
+    if fields.int64("version", least=1) != version:
+        raise CorruptTable(f"{where} says that it is version {fields.int64('version')}")
+    asked, mark = fields.optional("query"), fields.optional("mark")
+    return Document(
+        version=version,
+        commit_id=fields.identity("commit_id"),
+        query=None if asked is None else query_from_json(asked, where),
+        mark=None if mark is None else _mark_from(Fields(mark, f"{where}.mark")),
+        frames=tuple(_frame_from(Fields(f, f"{where}.frames")) for f in fields.list("frames")),
+    )
+
+
+def _mark_from(fields: Fields) -> Mark:
+    numbers = ("version", "next_seq", "floor_ts", "trim_seq", "deleted_rows")
+    return Mark(columns=fields.object("columns"), **{name: fields.int64(name) for name in numbers})
+
+
+def _frame_from(fields: Fields) -> FrameRef:
+    return FrameRef(
+        fields.text("path"), fields.int64("size_bytes", least=1), fields.checksum("xxh64")
+    )
+
+
+def frame_version(name: str) -> int | None:
+    """The number of the document that a frame was made for; None: this is no frame's name."""
+    found = _FRAME.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
 def mark_of(query: RememberedQuery, manifest: Manifest) -> Mark:

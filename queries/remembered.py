@@ -10,14 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import lz4.frame
 import numpy as np
 import pyarrow as pa
 
 from strandline.queries import aggregating, answers
-from strandline.queries.documents import Document, columns_used, decode, mark_of
+from strandline.queries.documents import (
+    Document,
+    FrameRef,
+    columns_used,
+    decode,
+    frame_version,
+    mark_of,
+)
 from strandline.readers.scan import Request
 from strandline.tableformat import codec, paths
+from strandline.tableformat.arrow_messages import pack_batch, unpack_batch
 from strandline.tableformat.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -71,21 +78,28 @@ class Remembered:
     def head(self) -> Document | None:
         """The newest document; None if the alias was never remembered."""
         for _ in range(_ATTEMPTS):
-            for name in self._storage.list(self._folder, limit=8):
-                version = paths.manifest_version(name)
-                if version is not None:
-                    break
-            else:
+            version = self._newest_version()
+            if version is None:
                 return None
+            path = self._document_path(version)
             try:
-                path = self._folder + name
-                document = decode(self._storage.read(path), path)
+                return decode(self._storage.read(path), path, version)
             except ObjectMissing:
                 continue
-            if document.version != version:
-                raise CorruptTable(f"{path} says it is version {document.version}")
-            return document
         raise CorruptTable(f"{self._folder} lists a document that cannot be read")
+
+    def _newest_version(self) -> int | None:
+        after = ""
+        while names := self._storage.list(self._folder, start_after=after, limit=8):
+            for name in names:
+                version = paths.manifest_version(name)
+                if version is not None:
+                    return version
+            after = names[-1]
+        return None
+
+    def _document_path(self, version: int) -> str:
+        return self._folder + paths.manifest_path(version).removeprefix(paths.MANIFESTS)
 
     def _known(self) -> Document:
         found = self.head()
@@ -96,13 +110,13 @@ class Remembered:
     def _create(self, document: Document, frame: tuple[str, bytes] | None) -> bool:
         """Commit the next document. False: another was quicker."""
         after = [] if frame is None else [self._storage.write_new(*frame)]
-        name = paths.manifest_path(document.version).removeprefix(paths.MANIFESTS)
-        path, data = self._folder + name, document.encode()
+        path, data = self._document_path(document.version), document.encode()
         for attempt in range(_ATTEMPTS):
             try:
                 if self._storage.put_if_absent(path, data, after=after) is Put.CREATED:
                     break
-                if decode(self._storage.read(path), path).commit_id == document.commit_id:
+                stored = decode(self._storage.read(path), path, document.version)
+                if stored.commit_id == document.commit_id:
                     break
             except (OutcomeUnclear, StoreBusy):
                 self._runtime.sleep(min(1.0, _PAUSE_S * 2**attempt))
@@ -117,15 +131,13 @@ class Remembered:
         return newest is not None and newest.version >= document.version
 
     def _remove_older(self, document: Document) -> None:
-        kept = {frame["path"] for frame in document.frames}
+        kept = {frame.path for frame in document.frames}
         for path, _ in list(self._storage.walk(self._folder)):
             name = path.removeprefix(self._folder)
             version = paths.manifest_version(name)
-            old_frame = name.startswith("frames/") and path not in kept
-            begun = int(name.removeprefix("frames/").split("-")[0]) if old_frame else 0
-            if (version is not None and version < document.version - KEEP_VERSIONS) or (
-                old_frame and begun < document.version - KEEP_VERSIONS
-            ):
+            begun = frame_version(name) if path not in kept else None
+            made = version if version is not None else begun
+            if made is not None and made < document.version - KEEP_VERSIONS:
                 self._storage.delete([path])
 
     # --- what users do ---
@@ -179,13 +191,12 @@ class Remembered:
             frame_id = f"{next_version}-{self._runtime.random_hex(8)}"
             path = f"{self._folder}frames/{frame_id}.frame"
             data = _frame(_stored(known.query, manifest.schema, kept))
-            size = {"path": path, "size_bytes": str(len(data)), "xxh64": codec.checksum(data)}
             document = Document(
                 version=next_version,
                 commit_id=self._runtime.random_hex(16),
                 query=known.query,
                 mark=mark_of(known.query, manifest),
-                frames=(size,),
+                frames=(FrameRef(path, len(data), codec.checksum(data)),),
             )
             if self._create(document, (path, data)):
                 self._remove_older(document)
@@ -250,27 +261,29 @@ class Remembered:
             return pa.concat_tables([plain.empty_table(), *kept, *new])
         collected = aggregating.Collected(query, schema)
         for table in kept:
-            collected.add(answers.from_table(query, table))
+            try:
+                collected.add(answers.from_table(query, table))
+            except (TypeError, ValueError) as error:
+                raise CorruptTable(f"a frame of {self.alias!r} holds no state: {error}") from None
         for batch in scan.to_batches():
             rows = pa.Table.from_batches([batch])
             collected.add(aggregating.group_rows(query, schema, rows))
         return collected.result()
 
-    def _read_frame(
-        self, query: RememberedQuery, schema: Schema, frame: dict[str, Any]
-    ) -> pa.Table:
-        path = frame["path"]
-        if not path.startswith(f"{self._folder}frames/"):
-            raise CorruptTable(f"frame {path!r} does not belong to {self.alias!r}")
+    def _read_frame(self, query: RememberedQuery, schema: Schema, frame: FrameRef) -> pa.Table:
+        path = frame.path
+        if frame_version(path.removeprefix(self._folder)) is None:
+            raise CorruptTable(f"frame {path[:200]!r} does not belong to {self.alias!r}")
         data = self._storage.read(path)
-        if codec.checksum(data) != frame["xxh64"]:
-            raise CorruptTable(f"{path} does not fit its checksum")
-        (found,) = read_frames(data, path, may_be_torn=False)
+        if len(data) != frame.size_bytes or codec.checksum(data) != frame.xxh64:
+            raise CorruptTable(f"{path} does not fit its size and checksum")
+        found = list(read_frames(data, path, may_be_torn=False))
+        if len(found) != 1:
+            raise CorruptTable(f"{path} holds {len(found)} frames instead of one")
         expected = (
             answers.state_schema(query, schema) if query.aggregates else _row_schema(query, schema)
         )
-        message = pa.py_buffer(lz4.frame.decompress(found.payload))
-        return pa.Table.from_batches([pa.ipc.read_record_batch(message, expected)])
+        return pa.Table.from_batches([unpack_batch(found[0].payload, expected, path)])
 
     def _retained(self, query: RememberedQuery, state: Any) -> Any:
         """What is younger than the age, and of that the newest rows or buckets."""
@@ -336,5 +349,4 @@ def _stored(query: RememberedQuery, schema: Schema, state: Any) -> pa.Table:
 def _frame(table: pa.Table) -> bytes:
     batches = table.combine_chunks().to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-    message = bytes(lz4.frame.compress(batch.serialize()))
-    return encode_frame(ARROW_ROWS, 0, np.empty(0, np.int64), message)
+    return encode_frame(ARROW_ROWS, 0, np.empty(0, np.int64), pack_batch(batch))

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import lz4.frame
 import numpy as np
 import orjson
 import pyarrow as pa
 
+from strandline.tableformat.arrow_messages import pack_batch, unpack_batch
 from strandline.tableformat.errors import CorruptTable, InvalidRow
 from strandline.tableformat.misfits import first_true
 from strandline.tableformat.stream_frames import (
@@ -153,7 +153,7 @@ class RowCodec:
     def _arrow_frames(self, rows: pa.Table, ts_ms: Int64s) -> Iterable[bytes]:
         for start in range(0, rows.num_rows, MAX_FRAME_ROWS):
             (batch,) = rows.slice(start, MAX_FRAME_ROWS).combine_chunks().to_batches()
-            message = bytes(lz4.frame.compress(batch.serialize()))
+            message = pack_batch(batch)
             if len(message) > MAX_BODY_BYTES // 2:
                 raise InvalidRow(start, self.row_id.name, "rows of this size do not fit a frame")
             times = ts_ms[start : start + MAX_FRAME_ROWS]
@@ -239,12 +239,7 @@ class RowCodec:
         return [_with_ts(found, np.concatenate([frame.ts_ms for frame in frames]))]
 
     def _arrow_rows(self, frame: Frame) -> pa.Table:
-        try:
-            message = pa.py_buffer(lz4.frame.decompress(frame.payload))
-            batch = pa.ipc.read_record_batch(message, self.schema.arrow)
-            batch.validate(full=True)
-        except NO_ROWS as error:
-            raise CorruptTable(f"a frame passes its checksum and holds no rows: {error}") from None
+        batch = unpack_batch(frame.payload, self.schema.arrow, "a frame passes its checksum")
         return _with_ts(pa.Table.from_batches([batch]), frame.ts_ms)
 
 

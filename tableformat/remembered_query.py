@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.errors import CorruptTable, InvalidInput
+from strandline.tableformat.fields import Fields
 from strandline.tableformat.windows import parse_duration
 
 if TYPE_CHECKING:
@@ -61,20 +62,34 @@ class RememberedQuery:
         return list(dict.fromkeys([*self.columns, *named]))
 
 
-def query_from_json(value: Any) -> RememberedQuery:
-    """The query of a stored document; its checksum was verified."""
-    numbers = {
-        name: None if value[name] is None else int(value[name])
-        for name in ("bucket_ms", "max_rows", "max_age_ms")
-    }
+def query_from_json(value: Any, where: str) -> RememberedQuery:
+    """The query of a stored document."""
+    fields = Fields(value, f"{where}.query")
+    asked = fields.optional("filter")
+    columns = fields.list("columns")
+    if not all(isinstance(text, str) for text in columns) or not isinstance(asked, str | None):
+        raise CorruptTable(f"{where}.query: filter and columns must be text")
+    aggregates = [Fields(a, f"{where}.query.aggregates") for a in fields.list("aggregates")]
     return RememberedQuery(
-        filter=value["filter"],
-        columns=tuple(value["columns"]),
-        aggregates=tuple(
-            Aggregate(a["name"], a["function"], a["column"]) for a in value["aggregates"]
-        ),
-        **numbers,
+        filter=asked,
+        columns=tuple(columns),
+        aggregates=tuple(_aggregate_from(a) for a in aggregates),
+        bucket_ms=_count_from(fields, "bucket_ms"),
+        max_rows=_count_from(fields, "max_rows"),
+        max_age_ms=_count_from(fields, "max_age_ms"),
     )
+
+
+def _count_from(fields: Fields, name: str) -> int | None:
+    return None if fields.optional(name) is None else fields.int64(name, least=1)
+
+
+def _aggregate_from(fields: Fields) -> Aggregate:
+    function = fields.choice("function", FUNCTIONS)
+    column = None if fields.optional("column") is None else fields.text("column")
+    if column is None and function != "count":
+        raise CorruptTable(f"{fields.where}: {function} needs a column")
+    return Aggregate(fields.text("name"), function, column)
 
 
 def query_from(given: object, schema: Schema) -> RememberedQuery:

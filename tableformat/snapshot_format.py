@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import lz4.frame
 import numpy as np
 import orjson
 import pyarrow as pa
 
 from strandline.tableformat import schema as schemas
+from strandline.tableformat.arrow_messages import pack_batch, unpack_batch
 from strandline.tableformat.errors import CorruptTable, StrandlineError
 from strandline.tableformat.fields import Fields
 from strandline.tableformat.stream_frames import encode_frame
@@ -28,7 +28,6 @@ ROWS: Final = 2
 HEADER: Final = 16
 TRAILER: Final = 17
 _NO_TIMES: Final = np.empty(0, np.int64)
-_NOT_ROWS: Final = (pa.ArrowException, OSError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +142,9 @@ def encode_record(rows: pa.Table, schema: Schema) -> bytes:
     """Rows with `_seq` and `_ts` behind their own columns, as a record."""
     times = rows.column("_ts").to_numpy()
     (batch,) = rows.drop_columns(["_ts"]).cast(record_schema(schema)).combine_chunks().to_batches()
-    message = bytes(lz4.frame.compress(batch.serialize()))
-    return encode_frame(ROWS, schema.id, times, message)
+    return encode_frame(ROWS, schema.id, times, pack_batch(batch))
 
 
 def decode_record(payload: Any, schema: Schema, where: str) -> pa.Table:
     """The rows of a record with `_seq`."""
-    try:
-        message = pa.py_buffer(lz4.frame.decompress(payload))
-        batch = pa.ipc.read_record_batch(message, record_schema(schema))
-        batch.validate(full=True)
-    except _NOT_ROWS as error:
-        raise CorruptTable(f"{where}: it holds no rows: {error}") from None
-    return pa.Table.from_batches([batch])
+    return pa.Table.from_batches([unpack_batch(payload, record_schema(schema), where)])

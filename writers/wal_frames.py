@@ -14,12 +14,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-import lz4.frame
 import orjson
 import pyarrow as pa
 import xxhash
 
 from strandline.tableformat import schema as schemas
+from strandline.tableformat.arrow_messages import pack_batch, unpack_batch
 from strandline.tableformat.errors import CorruptTable, DamagedLog, StrandlineError
 from strandline.tableformat.fields import Fields
 from strandline.writers.ingest import to_arrow
@@ -93,9 +93,7 @@ class Record:
         """The rows under the schema of the file that the record stands in."""
         try:
             if self.kind == ARROW_BATCH:
-                message = pa.py_buffer(lz4.frame.decompress(self.payload))
-                batch = pa.ipc.read_record_batch(message, schema.arrow)
-                batch.validate(full=True)
+                batch = unpack_batch(self.payload, schema.arrow, "an Arrow batch")
                 return pa.Table.from_batches([batch])
             return to_arrow(rows_from_json(orjson.loads(self.payload), schema), schema)
         except NO_ROWS as error:
@@ -126,7 +124,7 @@ def _beyond_json(value: Any) -> str:
 def arrow_payload(rows: pa.Table) -> bytes:
     """Rows as one Arrow batch; the schema stands in the file's header."""
     (batch,) = rows.combine_chunks().to_batches()
-    return bytes(lz4.frame.compress(batch.serialize()))
+    return pack_batch(batch)
 
 
 def rows_from_json(rows: list[list[Any]], schema: Schema) -> dict[str, list[Any]]:
