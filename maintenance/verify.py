@@ -19,6 +19,7 @@ from strandline.tableformat import codec
 from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing, StrandlineError
 from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID
 from strandline.tableformat.indexes.reference import path_of
+from strandline.tableformat.lifecycle import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -197,22 +198,29 @@ class _Walk:
             self._page(ref, documents.position_pages)
 
     def entries(self) -> list[SegmentEntry]:
-        """Every segment that can be found: those of the manifest, and those of its pages."""
+        """Every segment that can be found: those of the manifest, and those of its pages.
+
+        Pages and files of rows that are all hidden may be gone, and are not looked at.
+        """
         windows = list(self.manifest.windows)
-        for ref in self.manifest.window_pages:
+        for ref in filter(self._is_visible, self.manifest.window_pages):
             folded = self._page(ref, documents.window_pages)
             self.complete &= folded is not None
             if folded is not None:
                 self._compare(ref, [page for entry in folded for page in entry.pages])
                 windows.extend(folded)
         found = list(self.manifest.segments)
-        for ref in (page for entry in windows for page in entry.pages):
+        pages = (page for entry in windows for page in entry.pages)
+        for ref in filter(self._is_visible, pages):
             listed = self._page(ref, _segments_of)
             self.complete &= listed is not None
             if listed is not None:
                 self._compare(ref, listed)
                 found.extend(listed)
-        return found
+        return list(filter(self._is_visible, found))
+
+    def _is_visible(self, part: Summary) -> bool:
+        return not is_hidden(part, self.manifest.floor_ts, self.manifest.trim_seq)
 
     def _compare(self, ref: PageRef, parts: Sequence[Summary]) -> None:
         """Whether a reference sums up what its page lists: planning trusts it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.arguments import check_text
@@ -105,14 +106,20 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
         """
         from strandline.maintenance.verify import verify  # noqa: PLC0415 - kernels
 
-        report = verify(self._chain.service, self._latest().manifest, deep=deep)
+        report = verify(self._chain.service, self._shown(), deep=deep)
         if not repair or report.ok:
             return report
         from strandline.maintenance.repair import repair_indexes  # noqa: PLC0415 - rarely
 
         self._check_writable()
         repair_indexes(self._place(), report)
-        return verify(self._chain.service, self._latest().manifest, deep=deep)
+        return verify(self._chain.service, self._shown(), deep=deep)
+
+    def _shown(self) -> Manifest:
+        """The version that is read, with the floor and the trim point that count for it."""
+        manifest = self._latest().manifest
+        floors = self._visible(manifest)
+        return replace(manifest, floor_ts=floors["floor_ts"], trim_seq=floors["trim_seq"])
 
     def export(
         self,

@@ -10,8 +10,10 @@ from strandline.maintenance.reachability import name_of
 from strandline.tableformat import expiry, paths
 from strandline.tableformat.errors import CommitConflict
 from strandline.tableformat.windows import DAY_MS, HOUR_MS
+from tests.faults.harness import check_promises
 from tests.faults.ledger import BASE_TS, Batch, BrokenPromise
 from tests.faults.scenarios import Scenario
+from tests.faults.world import forget_everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +50,18 @@ def _expired(world: World, client: Client) -> None:
     world.clock.sleep(2 * DAY_MS / 1000)
 
 
+def _still_whole(world: World) -> None:
+    """What was promised holds before anybody runs it again, or a rerun would hide a mistake."""
+    check_promises(_ANY, world)
+    forget_everything()
+
+
+_ANY = Scenario("any", lambda *_: None)
+
+
 def _finish_expiry(world: World, client: Client) -> None:
     """A rerun hides what is due and leaves no prefix behind."""
+    _still_whole(world)
     client.expire(*_OLD, grace=0)
     left = expiry.expired_prefixes(world.store.folders(""), client.table.manifest.floor_ts)
     _promise(not left and client.table.manifest.floor_ts > 0, f"a rerun left {left}")
@@ -100,13 +112,18 @@ def _append_and_compact(world: World, client: Client) -> None:
     client.compact()
 
 
+def _trim_again(world: World, client: Client) -> None:
+    _still_whole(world)
+    client.trim(4, 1, 2)
+
+
 TRIM = Scenario(
     "trim",
     lambda _, client: client.trim(4, 1, 2),
     prepare=_numbered,
     before=lambda _, client: client.open(),
     other=_append_and_compact,
-    after_restart=lambda _, client: client.trim(4, 1, 2),
+    after_restart=_trim_again,
     thresholds=_PAGES,
 )
 
@@ -118,6 +135,7 @@ def _tagged(world: World, client: Client) -> None:
 
 def _retag(world: World, client: Client) -> None:
     """Whatever was half done: one tag is there and keeps its version, the other is gone."""
+    _still_whole(world)
     table = client.table
     table.tag("new", 3)
     with suppress(CommitConflict):
@@ -153,12 +171,17 @@ def _roll_back(world: World, client: Client) -> None:
     client.roll_back(world.ledger.commits[3].version, 4, 5)
 
 
+def _roll_back_again(world: World, client: Client) -> None:
+    _still_whole(world)
+    _roll_back(world, client)
+
+
 ROLLBACK = Scenario(
     "rollback",
     _roll_back,
     prepare=_numbered,
     before=lambda _, client: client.open(),
-    after_restart=_roll_back,
+    after_restart=_roll_back_again,
     thresholds=_PAGES,
 )
 
@@ -186,6 +209,7 @@ def _given_up(world: World, client: Client) -> None:
 def _finished(step: Callable[[Table], Any]) -> Callable[[World, Client], None]:
     def finish(world: World, client: Client) -> None:
         """A rerun removes what is left, and a further one finds nothing."""
+        _still_whole(world)
         client.table.expire_versions("1d")
         step(client.table)
         client.table.vacuum(dry_run=False)

@@ -98,6 +98,7 @@ def test_rollback_brings_back_nothing_that_has_expired_or_was_trimmed() -> None:
     table.rollback(version)
 
     assert numbers(table) == [2, 3, 4, 5, 6]
+    assert len(table.manifest.segments) == 5
     assert table.verify(deep=True).ok
 
 
