@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import strandline
-from strandline.tableformat import config, manifest, rolling, segments
+from strandline.tableformat import codec, config, manifest, rolling, segments
 from tests.format_spec.places import (
     CONFORMANCE,
     GOLDENS,
@@ -87,6 +87,67 @@ def test_random_operations_write_valid_documents(seed: int, tmp_path: Path) -> N
     assert {kind for kind, _ in found} >= {"manifest", "position_page"}
     for kind, document in found:
         validator(kind, strict=True).validate(document)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"columns": ["n", "user"], "filter": "n > 1", "retention": {"rows": 5, "age": "1d"}},
+        {"columns": ["user"], "bucket": "1h", "aggregates": {"s": "sum(n)", "rows": "count(*)"}},
+    ],
+)
+def test_remembered_queries_write_valid_documents(query: dict[str, Any], tmp_path: Path) -> None:
+    """[E13] Remembered, refreshed, forgotten: each document fits its schema exactly."""
+    table = strandline.create_table(tmp_path / "t", SCHEMA, time_column="ts")
+    table.append(events(0, 5))
+    table.remember("alias", query)
+    table.append(events(5, 5))
+    table.refresh_query("alias")
+    table.forget("alias")
+
+    found = sorted((tmp_path / "t/_strandline/materializations/alias").glob("*.lz4"))
+
+    assert len(found) > 2
+    for file in found:
+        document = codec.decode_document(file.read_bytes(), file.name)
+        validator("materialization", strict=True).validate(document)
+
+
+def test_stream_tables_write_a_valid_manifest(tmp_path: Path) -> None:
+    """[K1] Its manifest is one like all others, with its own part of the configuration."""
+    strandline.create_table(
+        tmp_path / "t", {"id": "string", "x": "int64"}, kind="stream", ttl="60s", row_id="id"
+    )
+
+    ((kind, document),) = documents(tmp_path / "t")
+
+    validator(kind, strict=True).validate(document)
+
+
+def test_lifecycle_and_keys_write_valid_documents(tmp_path: Path) -> None:
+    """[O4] [C9] [C13] [M8] What later features add to a manifest is in the schema too."""
+    options: dict[str, Any] = {"time_column": "ts", "ttl": "1d", "uncapped": True}
+    keyed = strandline.create_table(tmp_path / "k", SCHEMA, primary_key=["user"], **options)
+    table = strandline.create_table(
+        tmp_path / "t", SCHEMA, shard_by="user", shards=4, indexes={"n": ["postings"]}, **options
+    )
+    for each in (keyed, table):
+        each.append(events(0, 50))
+        each.append(events(50, 50))
+        each.tag("monday")
+        each.trim(3)
+        each.set(ttl="2d")
+        each.expire(force=True)
+    table.compact()
+    table.rollback("monday")
+    table.untag("monday")
+    table.delete(filter="n = 7")
+    table.expire_versions(0, retain_last=2)
+    table.mark_dropped()
+
+    for folder in ("k", "t"):
+        for kind, document in documents(tmp_path / folder):
+            validator(kind, strict=True).validate(document)
 
 
 def _one_operation(table: Any, chance: random.Random, step: int) -> None:

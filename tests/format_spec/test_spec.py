@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.catalog import documents
+from strandline.queries import documents as remembered
 from strandline.tableformat import (
     actions,
     codec,
@@ -201,6 +202,7 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     ),
     "floor_raise": lifecycle._raise_from_json,  # noqa: SLF001
     "tag": lifecycle._tag_from_json,  # noqa: SLF001
+    "materialization": lambda value: remembered.decode(_as_document(value), "example", 3),
     "position": manifest.position_from_json,
     "position_page_ref": manifest.document_ref_from_json,
     "window_page": lambda value: documents._decode_windows(  # noqa: SLF001
