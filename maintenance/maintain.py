@@ -50,26 +50,28 @@ def maintain(
     chain: Chain,
     head: Snapshot,
     *,
-    compact: Callable[[], StepReport],
+    compact: Callable[[Callable[[int, int], None]], StepReport],
     dry_run: bool,
     grace_ms: int,
-    progress: Callable[[str], None],
+    progress: Callable[[str, int, int], None],
 ) -> tuple[MaintainReport, Snapshot]:
     """Expire rows, drop the table if it is to end when empty, give up versions, vacuum."""
     steps: dict[str, StepReport] = {}
-    progress("expire")
+    progress("expire", 0, 1)
     options = ExpireOptions(dry_run=dry_run, grace_ms=grace_ms)
     steps["expire"], head = expire(chain, head, options)
+    progress("expire", 1, 1)
     history_ms = head.manifest.config.history_ms
     dropped = False
     if not dry_run:
         dropped, head = drop_if_empty(chain, head)
     if not dropped and can_walk(head.manifest):
-        progress("compact")
-        steps["compact"] = compact()
+        progress("compact", 0, 1)
+        steps["compact"] = compact(lambda done, of: progress("compact", done, of))
+        progress("compact", 1, 1)
         head = chain.refresh(head)
     if history_ms is not None:
-        progress("expire_versions")
+        progress("expire_versions", 0, 1)
         steps["expire_versions"], head = expire_versions(
             chain,
             head,
@@ -78,9 +80,11 @@ def maintain(
             grace_ms=grace_ms,
             dry_run=dry_run,
         )
+        progress("expire_versions", 1, 1)
     if can_walk(head.manifest):
-        progress("vacuum")
+        progress("vacuum", 0, 1)
         steps["vacuum"], head = vacuum(chain, head, grace_ms=grace_ms, dry_run=dry_run)
+        progress("vacuum", 1, 1)
     return MaintainReport(steps=steps, dropped=dropped), head
 
 

@@ -22,6 +22,7 @@ from strandline.tableformat import names, paths
 from strandline.tableformat.errors import (
     InvalidInput,
     NamespaceNotFound,
+    StrandlineError,
     TableExists,
     TableNotFound,
 )
@@ -171,16 +172,20 @@ class Catalog(HasTables):
 
     def maintain(
         self, namespace: str | None = None, **options: Any
-    ) -> Iterator[tuple[TableInfo, MaintainReport | None]]:
+    ) -> Iterator[tuple[TableInfo, MaintainReport | StrandlineError | None]]:
         """Maintain one table after the other, as `Table.maintain` does, in one namespace or all.
 
         A table that its settings end because it was empty (`delete_on_empty_secs`) is dropped in
-        the catalog too; of one that had ended before there is no report.
+        the catalog too; of one that had ended before there is no report. A table that fails does
+        not stop the others: its error is given in the place of a report.
         """
         wanted = [namespace] if namespace else [n.name for n in self.list_namespaces()]
         for each in wanted:
             for info in self._listed(self._namespace(each), "", None, dropped=False):
-                yield self._maintained(info, options)
+                try:
+                    yield self._maintained(info, options)
+                except StrandlineError as error:
+                    yield info, error
 
     def _maintained(
         self, info: TableInfo, options: dict[str, Any]

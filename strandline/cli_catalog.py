@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import strandline
-from strandline import cli_input, cli_output
+from strandline import cli_input, cli_output, cli_progress
+from strandline.tableformat.errors import StrandlineError
+from strandline.tableformat.redaction import redact
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -129,9 +131,21 @@ def _drop_namespace(given: Namespace) -> int:
 
 
 def _maintain(given: Namespace) -> int:
+    return maintain_all(given, _catalog(given), given.namespace)
+
+
+def maintain_all(given: Namespace, catalog: strandline.Catalog, namespace: str | None) -> int:
+    """Maintain the tables of a catalog, and print what was done; 1 if one of them failed."""
     rows = []
-    for info, report in _catalog(given).maintain(given.namespace, dry_run=given.dry_run):
-        steps = [] if report is None else sorted(report.steps)
-        rows.append([info.namespace, info.name, " ".join(steps), info.deleted_at is not None])
-    cli_output.print_rows(("namespace", "name", "steps", "dropped"), rows, as_json=given.json)
-    return 0
+    failed = 0
+    with cli_progress.bars(quiet=given.json) as told:
+        for info, report in catalog.maintain(namespace, dry_run=given.dry_run):
+            error = redact(str(report)) if isinstance(report, StrandlineError) else None
+            steps = [] if report is None or error else sorted(report.steps)  # type: ignore[union-attr]
+            failed += error is not None
+            is_gone = info.deleted_at is not None
+            rows.append([info.namespace, info.name, " ".join(steps), is_gone, error])
+            told("tables", len(rows), len(rows))
+    names = ("namespace", "name", "steps", "dropped", "error")
+    cli_output.print_rows(names, rows, as_json=given.json)
+    return int(failed > 0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from strandline import cli_input, cli_output
+from strandline import cli_input, cli_output, cli_progress
 from strandline.cli_commands import open_given, print_commit
 
 if TYPE_CHECKING:
@@ -75,22 +74,15 @@ def compact(given: Namespace) -> int:
     """Put small segments together."""
     names = ("target_rows", "target_bytes", "min_segments", "bytes_per_s")
     options = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-    shown = sys.stderr.isatty() and not given.json
-    report = open_given(given).compact(
-        None if given.sort_by is None else given.sort_by.split(","),
-        dry_run=given.dry_run,
-        progress=_bar if shown else None,
-        **options,
-    )
+    with cli_progress.bars(quiet=given.json) as told:
+        report = open_given(given).compact(
+            None if given.sort_by is None else given.sort_by.split(","),
+            dry_run=given.dry_run,
+            progress=lambda done, of: told("compact", done, of),
+            **options,
+        )
     if given.json:
         cli_output.print_facts(report.to_json(), as_json=True)
     else:
         print(report)
     return 0
-
-
-def _bar(done: int, of: int) -> None:
-    """Runs done, on one line that is written over and over."""
-    width = 30 * done // of
-    end = "\n" if done == of else ""
-    print(f"\r[{'#' * width:<30}] {done} of {of} runs", end=end, file=sys.stderr, flush=True)

@@ -5,11 +5,12 @@ What removes something from the store only tells what it would do, until `--yes`
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-from strandline import cli_input, cli_output
+import strandline
+from strandline import cli_catalog, cli_input, cli_output, cli_progress
 from strandline.cli_commands import open_given
+from strandline.tableformat.errors import TableNotFound
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -42,7 +43,8 @@ def add_verbs(verbs: Any, verb: Make) -> None:
     old.add_argument("--yes", action="store_true", help="do it; else only tell")
     _add_removal(verb(verbs, "vacuum", "remove files that no version needs", vacuum))
     _add_removal(verb(verbs, "purge", "remove the bytes of all that is hidden", purge))
-    run = verb(verbs, "maintain", "expire, compact, vacuum by the table's settings", maintain)
+    what = "expire, compact, vacuum by the settings of a table, or of all tables of a catalog"
+    run = verb(verbs, "maintain", what, maintain)
     run.add_argument("--dry-run", action="store_true", help="only tell")
 
 
@@ -142,10 +144,15 @@ def purge(given: Namespace) -> int:
 
 
 def maintain(given: Namespace) -> int:
-    """Run all maintenance."""
-    quiet = given.json or not sys.stderr.isatty()
-    report = open_given(given).maintain(
-        dry_run=given.dry_run,
-        progress=lambda step: None if quiet else print(f"{step} …", file=sys.stderr),
-    )
+    """Run all maintenance, of a table or of all tables of a catalog."""
+    try:
+        table = open_given(given)
+    except TableNotFound:
+        options = cli_input.storage_options(given.storage_option, given.storage_options_file)
+        catalog = strandline.Catalog(given.url, options)
+        if not catalog.list_namespaces():
+            raise
+        return cli_catalog.maintain_all(given, catalog, None)
+    with cli_progress.bars(quiet=given.json) as told:
+        report = table.maintain(dry_run=given.dry_run, progress=told)
     return _show(given, report)

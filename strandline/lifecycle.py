@@ -216,11 +216,12 @@ class EndsThings:
         *,
         dry_run: bool = False,
         grace: str | timedelta | int = "24h",
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str, int, int], None] = lambda *_: None,
     ) -> MaintainReport:
         """Do what the table's settings ask for: expire, compact, give up versions, vacuum.
 
-        Safe to run twice at once, and to break off. `progress` hears the name of each step.
+        Safe to run twice at once, and to break off. `progress` hears the name of each step, how
+        much of it is done, and how much there is.
         """
         from strandline.maintenance import maintain as work  # noqa: PLC0415
 
@@ -228,7 +229,7 @@ class EndsThings:
         report, snapshot = work.maintain(
             self._chain,
             self._head,
-            compact=lambda: self.compact(dry_run=dry_run),
+            compact=lambda told: self.compact(dry_run=dry_run, progress=told),
             dry_run=dry_run,
             grace_ms=duration_ms(grace, "grace"),
             progress=progress,

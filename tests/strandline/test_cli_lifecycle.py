@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import strandline
-from strandline import cli
+from strandline import cli, cli_progress
 from strandline.tableformat.windows import HOUR_MS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -70,3 +69,55 @@ def test_maintain_says_what_it_did(url: str, capsys: pytest.CaptureFixture[str])
     assert done["expire"]["rows_hidden"] == 6
     assert {"compact", "vacuum", "expire_versions", "dropped"} < set(done)
     assert cli.main(["maintain", url]) == 0
+
+
+def test_maintain_takes_a_catalog_and_one_table_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """[X1] [C8] All tables, each by its own settings; the exit code says that one failed."""
+    catalog = strandline.Catalog(str(tmp_path))
+    columns = {"at": "int64", "n": "int64"}
+    for name in ("a", "b", "c"):
+        table = catalog.create_table(f"n.{name}", columns, time_column="at", ttl="1h")
+        for n in range(3):
+            table.append([{"at": 1_700_000_000_000, "n": n}])
+        if name == "c":
+            table.set(ttl=None)
+    assert run(capsys, "maintain", str(tmp_path), "--dry-run")[0]["error"] is None
+    broken = Path(catalog.open_table("n.b").url, "_strandline/manifests")
+    for manifest in broken.iterdir():
+        manifest.write_bytes(b"garbage")
+
+    assert cli.main(["maintain", str(tmp_path), "--json"]) == 1
+
+    done = {line["name"]: line for line in json.loads(capsys.readouterr().out)}
+    assert done["a"]["error"] is done["c"]["error"] is None
+    assert "vacuum" in done["a"]["steps"]
+    assert "manifest" in done["b"]["error"]
+    assert catalog.open_table("n.a").scan().count() == 0
+    assert catalog.open_table("n.c").scan().count() == 3
+    assert cli.main(["maintain", str(tmp_path / "nothing")]) == 1
+    assert "there is no Strandline table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_bars_are_drawn_on_a_terminal_and_nowhere_else(
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    installed: bool,
+) -> None:
+    """[C8] With rich or without; programs and files are spared."""
+    if not installed:
+        monkeypatch.setattr(cli_progress, "find_spec", lambda _: None)
+    assert cli.main(["maintain", url]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli.main(["compact", url, "--json"]) == 0
+    assert capsys.readouterr().err == ""
+    assert cli.main(["maintain", url]) == 0
+
+    shown = capsys.readouterr().err
+    for step in ("expire", "compact", "expire_versions", "vacuum"):
+        assert step in shown
