@@ -33,8 +33,10 @@ def cached_source(storage: Storage, entry: SegmentEntry) -> ChunkSource | None:
     return found
 
 
-def checked_source(storage: Storage, entry: SegmentEntry, tail: bytes | memoryview) -> ChunkSource:
-    """The file's chunks by the bytes at `footer_range`, once they are what the manifest says."""
+def checked_footer(
+    storage: Storage, entry: SegmentEntry, tail: bytes | memoryview
+) -> pq.FileMetaData:
+    """The file's footer by the bytes at `footer_range`, once they are what the manifest says."""
     ending = entry.footer_bytes.to_bytes(4, "little") + MAGIC
     if codec.checksum(tail[:-TAIL_BYTES]) != entry.footer_xxh64 or tail[-TAIL_BYTES:] != ending:
         raise CorruptTable(
@@ -47,6 +49,12 @@ def checked_source(storage: Storage, entry: SegmentEntry, tail: bytes | memoryvi
             f"{storage.url}: {entry.path} holds {footer.num_rows} rows; the manifest says "
             f"{entry.row_count}"
         )
+    return footer
+
+
+def checked_source(storage: Storage, entry: SegmentEntry, tail: bytes | memoryview) -> ChunkSource:
+    """The file's chunks by its checked footer, which is kept for the next time."""
+    footer = checked_footer(storage, entry, tail)
     source = ChunkSource(footer)
     if source.group_starts[-1] != entry.row_count:
         raise CorruptTable(f"{storage.url}: the row groups of {entry.path} do not add up")

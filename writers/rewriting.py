@@ -138,10 +138,14 @@ def _read(
     ids = {column.id for column in manifest.schema.columns} | {SEQ_ID, TS_ID}
     for entry in inputs:
         pace.spend(entry.size_bytes)
-    # Small segments are read together, as scans do it: one by one costs milliseconds each.
     readers = [SplitReader(storage, manifest, Split(entry), ids) for entry in inputs]
-    found = ReadAhead(readers, is_local=storage.is_local, memory_bytes=_READ_MEMORY_BYTES)
-    return pa.concat_tables([rows for _, rows in found]).combine_chunks()
+    if storage.is_local:
+        # Nothing to wait for: handing small files to threads takes longer than reading them.
+        tables = [reader.read_all() for reader in readers]
+    else:
+        ahead = ReadAhead(readers, is_local=False, memory_bytes=_READ_MEMORY_BYTES)
+        tables = [rows for _, rows in ahead]
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def _numbers(rows: pa.Table, name: str) -> Array:
@@ -174,7 +178,7 @@ def _compare(
     """Read everything back: a row that is lost here would be lost for ever."""
     ids = {column.id for column in manifest.schema.columns} | {SEQ_ID, TS_ID}
     tables = [read_segment(storage, manifest, entry, ids) for entry in entries]
-    found = _by_number(pa.concat_tables(tables).combine_chunks()) if tables else None
+    found = _by_number(pa.concat_tables(tables)) if tables else None
     right = found.num_rows == count if found is not None else count == 0
     if not right or (found is not None and content_hash(found) != content):
         raise CorruptTable(
