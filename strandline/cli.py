@@ -23,7 +23,7 @@ BROKEN_PIPE: Final = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 if it failed, 2 if it was not understood."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parsed(argv)
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -39,6 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(error)
         return FAILED
     return code
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    arguments, left = parser.parse_known_args(argv)
+    # argparse gives up on a FILE that may be left out as soon as an option stands before it.
+    if len(left) == 1 and not left[0].startswith("-") and getattr(arguments, "file", "") is None:
+        arguments.file = left.pop()
+    if left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
+    return arguments
 
 
 def _complain(error: Exception) -> None:
@@ -160,7 +171,7 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
 
 def _add_append(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", nargs="?", default="-", metavar="FILE", help="rows; - or nothing: standard input"
+        "file", nargs="?", metavar="FILE", help="rows; - or nothing: standard input"
     )
     parser.add_argument("--format", choices=cli_input.FORMATS, help="else the file's name decides")
     parser.add_argument("--writer-id", metavar="ID", help="with --batch: append exactly once")

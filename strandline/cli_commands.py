@@ -94,7 +94,7 @@ def append(given: Namespace) -> int:
     """Append the rows of a file."""
     table = open_given(given)
     commit = table.append(
-        cli_input.rows(given.file, given.format, table.manifest.schema),
+        cli_input.rows(given.file or "-", given.format, table.manifest.schema),
         given.writer_id,
         given.batch,
         fence=given.fence,

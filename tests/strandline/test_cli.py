@@ -204,6 +204,21 @@ def test_what_scan_prints_append_reads(run: Run, tmp_path: Path) -> None:
     assert repr(kept) == repr(first.scan().to_arrow().to_pylist())
 
 
+def test_the_file_may_stand_behind_options(
+    run: Run, table: strandline.Table, tmp_path: Path
+) -> None:
+    """The order of words decides nothing; a word too many is still refused."""
+    file = tmp_path / "rows.csv"
+    file.write_text("n\n5\n")
+
+    code, said, _ = run("append", table.url, "--format", "csv", str(file))
+    too_many = ("append", table.url, str(file), "--format", "csv", "another.csv")
+
+    assert (code, said) == (0, "appended 1 rows as 20 to 20 in version 4\n")
+    assert run(*too_many)[0] == 2
+    assert table.tail().next_seq == 21
+
+
 def test_a_batch_that_is_sent_again_is_appended_once(run: Run, table: strandline.Table) -> None:
     """[C1] --writer-id and --batch make a retry safe, and the answer says what happened."""
     line = '{"n": 99}\n'
