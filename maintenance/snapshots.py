@@ -20,7 +20,7 @@ from strandline.tableformat.errors import (
     StorageFailed,
     StrandlineError,
 )
-from strandline.tableformat.redaction import redact, register_secrets
+from strandline.tableformat.redaction import guard_loggers, redact, register_secrets
 from strandline.tableformat.snapshot_format import (
     HEADER,
     MAGIC,
@@ -33,6 +33,7 @@ from strandline.tableformat.snapshot_format import (
     header_from,
     ranges_from,
 )
+from strandline.tableformat.stores.remote import clean_text
 from strandline.tableformat.stream_frames import HEADER_BYTES, frame_bytes, read_frame
 
 if TYPE_CHECKING:
@@ -227,22 +228,37 @@ def _opened(
     overwrite: bool = False,
 ) -> Iterator[Any]:
     """A file anywhere, with what goes wrong said as an error of ours and without secrets."""
-    import fsspec  # noqa: PLC0415 - only whoever exports needs it at once
-
     options = dict(storage_options or {})
     register_secrets(options)
     shown = redact(str(file_url))
     try:
-        fs, path = fsspec.core.url_to_fs(str(file_url), **options)
+        fs, path = _connected(str(file_url), options)
         if mode == "wb":
-            if not overwrite and fs.exists(path):
-                raise InvalidInput(f"{shown} exists already; nothing was written")
-            fs.makedirs(fs._parent(path), exist_ok=True)  # noqa: SLF001 - fsspec's own idiom
+            _make_room(fs, path, shown, overwrite=overwrite)
         with fs.open(path, mode) as file:
             yield file
     except StrandlineError:
         raise
     except FileNotFoundError:
         raise ObjectMissing(f"{shown} does not exist") from None
-    except (OSError, ValueError, ImportError) as error:
-        raise StorageFailed(f"{shown} cannot be used: {redact(str(error))}") from None
+    except Exception as error:  # noqa: BLE001 - every library has its own
+        raise StorageFailed(f"{shown} cannot be used: {clean_text(error)}") from None
+
+
+def _make_room(fs: Any, path: str, shown: str, *, overwrite: bool) -> None:
+    if not overwrite and fs.exists(path):
+        raise InvalidInput(f"{shown} exists already; nothing was written")
+    fs.makedirs(fs._parent(path), exist_ok=True)  # noqa: SLF001 - fsspec's own idiom
+
+
+def _connected(url: str, options: dict[str, Any]) -> tuple[Any, str]:
+    """The filesystem, connected, and the path in it; no logger of a library tells a secret."""
+    import fsspec  # noqa: PLC0415 - only whoever exports needs it at once
+
+    fs, path = fsspec.core.url_to_fs(url, **options)
+    guard_loggers()
+    if hasattr(fs, "connect"):
+        # Connecting loads the rest of the library, with loggers of its own.
+        fs.connect()
+        guard_loggers()
+    return fs, path
