@@ -255,8 +255,9 @@ class Chain:
         for record in head.manifest.history:
             if record.committed_at <= timestamp_ms:
                 return self.at_version(record.version, head)
-        marker = max(1, self.largest_gc_marker())
-        low, high = marker - 1, head.manifest.history[-1].version
+        # Versions that are given up may not have a marker yet, if the removal was broken off.
+        oldest = max(1, self.largest_gc_marker(), head.manifest.lifecycle.oldest_version)
+        low, high = oldest - 1, head.manifest.history[-1].version
         found: Snapshot | None = None
         while high - low > 1:
             middle = (low + high) // 2

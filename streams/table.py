@@ -15,6 +15,7 @@ from strandline.streams.log_files import patiently, read_log
 from strandline.streams.open_logs import OpenLogs
 from strandline.streams.row_codec import FEW_ROWS, RowCodec
 from strandline.tableformat.errors import CorruptTable, InvalidInput, StrandlineError
+from strandline.tableformat.manifest import STREAM, WRITER_FEATURES, check_writable
 from strandline.tableformat.safe_names import check_name
 from strandline.tableformat.stream_frames import read_frames
 from strandline.tableformat.stream_layout import layout_from_config, shard_folder, user_of_log
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.stream_frames import Frame
 
 USER: Final = "_user"
+_WRITER_FEATURES: Final = WRITER_FEATURES | {STREAM}
 _DELETE_BATCH: Final = 1_000
 _PLACES: Final = 8_192
 
@@ -82,6 +84,7 @@ class StreamTable:
         """Where rows of a user and a window go: producers come back to the same few thousand."""
         self._lock = threading.Lock()
         self._closed: StrandlineError | None = None
+        self._may_write = set(head.manifest.writer_features) <= _WRITER_FEATURES
         look_after(self)
 
     def __repr__(self) -> str:
@@ -147,6 +150,8 @@ class StreamTable:
 
         `flush`: return when they are in the store, and not only in this process's buffer.
         """
+        if not self._may_write:
+            check_writable(self._manifest, _WRITER_FEATURES)
         if type(user) is not str:
             check_name(user, "a user's name")
         now_ms = self._runtime.now_ms()
@@ -193,6 +198,7 @@ class StreamTable:
 
         The delete stands in the window of each row, so it lives exactly as long as the row.
         """
+        check_writable(self._manifest, _WRITER_FEATURES)
         check_name(user, "a user's name")
         if isinstance(ids, (str, bytes)):
             raise InvalidInput("ids is a list of row ids, not one of them. Nothing was deleted.")
@@ -357,6 +363,7 @@ class StreamTable:
         """
         if now is not None and (type(now) is not int or now < 0):
             raise InvalidInput(f"now must be milliseconds since 1970, not {now!r}")
+        check_writable(self._manifest, _WRITER_FEATURES)
         names = patiently(self._runtime, lambda: [*self._storage.folders("")])
         if now is None:
             now = min(self._runtime.now_ms(), self._storage.clock_ms())

@@ -333,9 +333,9 @@ def check_readable(
     return needed, for_writing
 
 
-def check_writable(manifest: Manifest) -> None:
+def check_writable(manifest: Manifest, understood: frozenset[str] = WRITER_FEATURES) -> None:
     """Refuse to write a table with a writer feature that is not known here."""
-    unknown = sorted(set(manifest.writer_features) - WRITER_FEATURES)
+    unknown = sorted(set(manifest.writer_features) - understood)
     if unknown:
         raise UnsupportedFormat(
             f"writing this table needs features that this library does not know: "

@@ -11,7 +11,9 @@ from strandline.api import create_in, open_in
 from strandline.catalog.chain import TRUST_MS, Chain
 from strandline.tableformat import paths
 from strandline.tableformat.errors import CorruptTable, StoreBusy
+from strandline.tableformat.lifecycle import Lifecycle
 from strandline.tableformat.storage import open_storage
+from tests.edited import commit_by_hand
 from tests.stores import WatchedStorage
 from tests.tables import SCHEMA, Place, Script, events, memory_url, numbers_in
 
@@ -137,3 +139,20 @@ def test_a_removed_version_cannot_be_opened() -> None:
     assert [r.version for r in table.history()] == [5, 4, 3]
     with pytest.raises(strandline.VersionNotFound):
         open_in(storage, as_of=0)
+
+
+def test_a_time_is_found_when_giving_up_versions_was_broken_off(tmp_path: Path) -> None:
+    """[C2] [TAG-4] Versions below the oldest are given up and have no marker yet."""
+    table = strandline.create_table(tmp_path / "t", SCHEMA, time_column="ts")
+    for batch in range(80):
+        table.append(events(batch, 1))
+    wanted = table.history()[22]
+    commit_by_hand(table, lifecycle=Lifecycle(oldest_version=wanted.version - 5))
+    for batch in range(40):
+        table.append(events(80 + batch, 1))
+
+    found = strandline.open_table(tmp_path / "t", as_of=wanted.committed_at)
+
+    assert found.version == wanted.version
+    with pytest.raises(strandline.VersionNotFound):
+        strandline.open_table(tmp_path / "t", as_of=table.history()[-1].committed_at)

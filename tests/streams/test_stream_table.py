@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
 import strandline
 from strandline.streams import log_files, open_logs
 from strandline.streams.creation import create_stream
+from strandline.tableformat import codec
 from strandline.tableformat.storage import open_storage
 from strandline.tableformat.stream_frames import read_frames
 from strandline.tableformat.windows import DAY_MS, HOUR_MS, MINUTE_MS, MONTH_MS, WEEK_MS
@@ -232,8 +234,8 @@ def test_arrow_and_unusual_rows_take_the_long_road_to_the_same_place() -> None:
     ("call", "reason"),
     [
         (lambda t: t.put("", [row("a", 1)]), "1 to 512 bytes"),
-        (lambda t: t.put("..", [row("a", 1)]), "neither"),
-        (lambda t: t.put("u" * 513, [row("a", 1)]), "513 bytes"),
+        (lambda t: t.put("..", [row("a", 1)]), "cannot be '..'"),
+        (lambda t: t.put("u" * 513, [row("a", 1)]), "not 513"),
         (lambda t: t.put(7, [row("a", 1)]), "text"),
         (lambda t: t.put("u", [{"x": 1}]), "has to name the row"),
         (lambda t: t.put("u", [row("a", 1), {"id": "b", "y": 1}]), "no such column"),
@@ -303,3 +305,24 @@ def test_rows_reach_other_processes_when_the_table_is_closed(tmp_path: Path) -> 
     with pytest.raises(strandline.InvalidInput, match="closed"):
         table.put("alice", [{"id": "b"}])
     assert strandline.open_table(url, kind="stream").latest("alice").num_rows == 1
+
+
+def test_an_unknown_writer_feature_lets_read_and_refuses_to_write(tmp_path: Path) -> None:
+    """[VER-2] [X4] Nothing is put, deleted or removed that another writer may count on."""
+    options: dict[str, Any] = {"kind": "stream", "ttl": "1d", "row_id": "id"}
+    with strandline.create_table(tmp_path / "t", {"id": "string"}, **options) as table:
+        table.put("alice", [{"id": "a"}])
+    (file,) = (tmp_path / "t/_strandline/manifests").iterdir()
+    document = codec.decode_document(file.read_bytes(), "manifest")
+    document["writer_features"] += ["from-the-future"]
+    file.write_bytes(codec.encode_document(orjson.dumps(document)))
+    later = strandline.open_table(tmp_path / "t", kind="stream")
+
+    for change in (
+        lambda: later.put("alice", [{"id": "b"}]),
+        lambda: later.delete("alice", ["a"]),
+        lambda: later.expire(now=NOW + 10**12),
+    ):
+        with pytest.raises(strandline.UnsupportedFormat, match="from-the-future"):
+            change()
+    assert later.latest("alice").to_pylist() == [{"id": "a"}]
