@@ -13,7 +13,7 @@ from pathlib import Path
 import bench_peers
 from bench_report import say
 
-NAMES = ("commits", "contention", "bulk", "planning", "s3", "writer", "readers")
+NAMES = ("commits", "contention", "bulk", "planning", "s3", "writer", "readers", "expire")
 
 
 def main() -> int:
