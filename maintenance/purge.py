@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
 from strandline.maintenance.expire import ExpireOptions, expire
+from strandline.maintenance.reachability import REMEMBERED
 from strandline.maintenance.vacuum import expire_versions, vacuum
 from strandline.tableformat import paths
 
@@ -26,6 +27,8 @@ class PurgeReport:
     bytes_removed: int
     tagged: tuple[int, ...]
     """Versions that tags keep: what only they list is not removed."""
+    remembered: int
+    """Remembered queries: their kept answers are not part of this."""
     complete_after_ms: int
     """By the store's clock."""
 
@@ -34,6 +37,8 @@ class PurgeReport:
         """When all is gone."""
         moment = datetime.fromtimestamp(self.complete_after_ms / 1000, UTC)
         but = f", except what the tagged versions {self.tagged} list" if self.tagged else ""
+        if self.remembered:
+            but += f", and except the answers that {self.remembered} remembered queries keep"
         return (
             f"what was deleted, trimmed or expired by version {self.version} is gone from the "
             f"store after a purge that runs after {moment.isoformat(timespec='seconds')}{but}"
@@ -66,6 +71,7 @@ def purge(
         removed=expired.files_removed + versions.manifests_removed + len(swept.removed),
         bytes_removed=expired.bytes_removed + swept.bytes_removed,
         tagged=versions.tagged,
+        remembered=len(list(chain.storage.folders(REMEMBERED))),
         complete_after_ms=written + max(grace_ms, MANIFEST_MIN_AGE_MS),
     )
     return report, head

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _NUMBER = r"(?P<n>0|[1-9][0-9]{0,18})-[0-9a-f]{16}"
 _IN_WINDOW = rf"w[0-9]+-[0-9]+/shard-[0-9]+/(?:batch|compact|late)-{_NUMBER}"
+REMEMBERED: Final = "_strandline/materializations/"
 KINDS: Final[dict[str, re.Pattern[str]]] = {
     "manifest": re.compile(r"_strandline/manifests/[0-9]{20}\.json\.lz4"),
     "gc_marker": re.compile(r"_strandline/gc/[0-9]{20}"),
@@ -37,12 +38,16 @@ KINDS: Final[dict[str, re.Pattern[str]]] = {
     "index": re.compile(rf"{_IN_WINDOW}\.icx"),
     "segment_page": re.compile(rf"_strandline/pages/{_NUMBER}\.parquet"),
     "document_page": re.compile(rf"_strandline/pages/{_NUMBER}\.json\.lz4"),
+    "remembered_query": re.compile(rf"{REMEMBERED}.+"),
+    "user_chain": re.compile(r"_strandline/users/.+"),
+    "user_card": re.compile(r"_strandline/user_names/.+"),
     "probe": re.compile(r"_strandline/probe/.+"),
     "temporary": re.compile(r"(?:.*/)?\.tmp-[^/]*"),
 }
 """By kind, how its paths look; `n` is the version that its writer had seen."""
 REFERENCED: Final = frozenset({"segment", "index", "segment_page", "document_page"})
-"""Kinds that a version keeps by referring to them."""
+"""Kinds that a version keeps by referring to them. Vacuum removes these, and temporary files and
+probes; the others have rules of their own."""
 
 
 WALKED_FEATURES: Final[frozenset[str]] = frozenset({"primary_key"})

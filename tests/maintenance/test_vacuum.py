@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from unittest import mock
 
 import pytest
@@ -13,7 +14,7 @@ from strandline.catalog.page_cache import PAGES
 from strandline.maintenance import reachability
 from strandline.maintenance import vacuum as work
 from strandline.maintenance.reachability import KINDS, REFERENCED, name_of
-from strandline.tableformat import paths, rolling
+from strandline.tableformat import paths, rolling, windows
 from strandline.tableformat.errors import (
     CommitConflict,
     CorruptTable,
@@ -76,13 +77,14 @@ def test_what_is_not_ours_is_left_alone() -> None:
     """[C8] [VAC-3] A kind that nobody registered is never removed."""
     world = Aging()
     table = hourly(world, 2)
-    foreign = ["README.txt", "w0-60000/shard-0/user.log", "_strandline/users/x", "_strandline/new"]
-    for path in foreign:
+    foreign = ["README.txt", "w0-60000/shard-0/user.log", "_strandline/new"]
+    others = ["_strandline/users/x", "_strandline/user_names/x", "_strandline/materializations/x"]
+    for path in foreign + others:
         world.store.write_new(path, b"x").wait()
     world.wait(9 * DAY_MS)
 
     assert table.vacuum(dry_run=False).unknown == len(foreign)
-    assert set(foreign) <= set(world.files())
+    assert {*foreign, *others} <= set(world.files())
 
 
 def test_every_kind_of_object_is_registered() -> None:
@@ -104,6 +106,46 @@ def test_every_kind_of_object_is_registered() -> None:
     kinds = {name.kind for name in found.values() if name is not None}
     assert kinds >= {"manifest", "gc_marker", "segment", "index", "segment_page", "document_page"}
     assert set(KINDS) >= REFERENCED
+
+
+def test_every_place_in_the_grammar_has_a_kind() -> None:
+    """[C8] [VAC-3] Whoever adds a path adds it here, and to the kinds that vacuum knows."""
+    window, name = windows.Window(0, HOUR_MS), "0" * 16
+    places = {
+        "manifest_path": paths.manifest_path(1),
+        "gc_marker_path": paths.gc_marker_path(1),
+        "segment_path": paths.segment_path(window, 0, "batch", 1, name),
+        "segment_page_path": paths.segment_page_path(1, name),
+        "document_page_path": paths.document_page_path(1, name),
+        "user_folder": f"{paths.user_folder('ada')}manifests/x",
+        "user_card": paths.user_card("ada"),
+    }
+    makers = {
+        called
+        for called, made in inspect.getmembers(paths, inspect.isfunction)
+        if called.endswith(("_path", "_folder", "_card")) and not called.startswith(("parse", "_"))
+    }
+
+    assert makers == set(places)
+    assert [path for path in places.values() if name_of(path) is None] == []
+    folders = {v for k, v in vars(paths).items() if k.isupper() and str(v).startswith(paths.META)}
+    assert [
+        f for f in folders - {paths.META} if not any(p.startswith(f) for p in places.values())
+    ] == []
+
+
+def test_every_object_of_a_remembered_query_and_of_users_has_a_kind() -> None:
+    """[C8] [E13] [M9] They lie in the same table, and vacuum leaves them alone."""
+    world = Aging(ttl="6h")
+    table = hourly(world, 2)
+    table.remember("all", {"aggregates": {"rows": "count(*)"}})
+    table.refresh_query("all")
+    assert "remembered queries keep" in table.purge().promise
+    users = Aging(ttl="6h", scope="user")
+    users.create().user("ada").append([row(NOW, 1)])
+
+    for found in (world.files(), users.files()):
+        assert [path for path in found if name_of(path) is None] == []
 
 
 def test_a_writer_that_stalled_over_a_vacuum_writes_its_files_again() -> None:
