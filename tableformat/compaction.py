@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS: Final = 1_048_576
 DEFAULT_BYTES: Final = 64 * 2**20
+_PAIR: Final = 2
 MOST_SEGMENTS: Final = 4_096
 """More inputs would make one commit's list of removed files too long."""
 
@@ -38,7 +39,8 @@ class Policy:
     target_bytes: int = DEFAULT_BYTES
     """Of the files that are read; with `target_rows` it bounds the memory of one run."""
     min_segments: int = 2
-    """Fewer neighbours are left alone."""
+    """Fewer neighbours are left alone. From three on, so is a segment that outweighs its neighbours
+    together: otherwise a few new rows would have all the older ones written again each time."""
 
     def __post_init__(self) -> None:
         for name, least in (("target_rows", 1), ("target_bytes", 1), ("min_segments", 2)):
@@ -152,10 +154,21 @@ def _parts(neighbours: Sequence[SegmentEntry], policy: Policy) -> Iterator[list[
         full = rows + entry.row_count > policy.target_rows
         full |= size + entry.size_bytes > policy.target_bytes
         if part and (full or len(part) >= MOST_SEGMENTS):
-            if len(part) >= policy.min_segments:
-                yield part
+            yield from _worth_it(part, policy)
             part, rows, size = [], 0, 0
         part.append(entry)
         rows, size = rows + entry.row_count, size + entry.size_bytes
-    if len(part) >= policy.min_segments:
+    yield from _worth_it(part, policy)
+
+
+def _worth_it(part: list[SegmentEntry], policy: Policy) -> Iterator[list[SegmentEntry]]:
+    """What is enough, on either side of a segment that outweighs the others."""
+    if len(part) < policy.min_segments:
+        return
+    rows = [entry.row_count for entry in part]
+    if policy.min_segments > _PAIR and 2 * max(rows) > sum(rows):
+        at = rows.index(max(rows))
+        yield from _worth_it(part[:at], policy)
+        yield from _worth_it(part[at + 1 :], policy)
+    else:
         yield part

@@ -123,3 +123,32 @@ def test_runs_never_share_a_segment_nor_grow_too_large(
         assert {(e.window, e.schema_id) for e in run.segments} == {
             (run.window, run.segments[0].schema_id)
         }
+
+
+def test_a_segment_that_outweighs_its_neighbours_is_left_alone_if_enough_are_left() -> None:
+    """[M7] Or a few new rows would have all the older ones written again, each time."""
+    three = replace(POLICY, min_segments=3)
+    news = [entry(40 + 2 * n, 2) for n in range(3)]
+    assert runs([entry(0, 40), *news], three) == [[40, 42, 44]]
+    assert runs([entry(0, 40), *news[:2]], three) == []
+    assert runs([entry(0, 40), *news], POLICY) == [[0, 40, 42, 44]], "who asks for pairs gets them"
+    assert runs([entry(0, 6), *news], three) == [[0, 40, 42, 44]], "not more than all others"
+    around = [entry(2 * n, 2) for n in range(3)] + [entry(6, 30), *news]
+    assert runs(around, three) == [[0, 2, 4], [40, 42, 44]]
+
+
+def test_rows_that_trickle_in_are_written_again_only_a_few_times() -> None:
+    """[M7] Its segment is at least twice as large each time a row is written again."""
+    policy = Policy(min_segments=16)
+    listed: list[SegmentEntry] = [entry(0, 300_000)]
+    written = 0
+    for n in range(2_000):
+        listed.append(entry(300_000 + 10 * n, 10))
+        for run in plan_runs(listed, policy):
+            first, last = run.segments[0], run.segments[-1]
+            at = listed.index(first)
+            listed[at : listed.index(last) + 1] = [entry(first.min_seq, run.rows)]
+            written += run.rows
+    assert len(listed) < 48
+    doublings = 11  # from 10 rows to less than 20,480
+    assert written <= doublings * 20_000
