@@ -6,6 +6,7 @@ import email
 import json
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path, PurePosixPath
@@ -75,6 +76,35 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path, tracked: lis
 
     modules = {name for name in held if PurePosixPath(name).suffix in INSTALLED}
     assert modules == wanted
+
+
+def test_the_source_archive_builds_the_same_wheel(
+    wheel: Path, tracked: list[str], tmp_path: Path
+) -> None:
+    """Who installs without a wheel gets every module too, and SPEC.md beside them."""
+    for name in tracked:
+        copy = tmp_path / "source" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.symlink_to(ROOT / name)
+    code = "import sys, setuptools.build_meta as b; getattr(b, sys.argv[1])(sys.argv[2])"
+    command = [sys.executable, "-c", code]
+
+    def build(what: str, cwd: Path) -> None:
+        subprocess.run([*command, what, str(tmp_path)], cwd=cwd, check=True, capture_output=True)
+
+    build("build_sdist", tmp_path / "source")
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / archive.name.removesuffix(".tar.gz")
+    build("build_wheel", unpacked)
+    (built,) = tmp_path.glob("*.whl")
+
+    def held(file: Path) -> set[str]:
+        return set(zipfile.ZipFile(file).namelist())
+
+    assert held(built) == held(wheel)
+    assert (unpacked / "SPEC.md").is_file()
 
 
 def test_the_wheel_holds_the_json_schemas(wheel: Path, tracked: list[str]) -> None:

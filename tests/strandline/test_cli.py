@@ -6,10 +6,12 @@ import io
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +26,6 @@ from tests.tables import SCHEMA, events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.conftest import S3Bucket
 
@@ -547,3 +548,17 @@ def test_storage_options_become_what_they_look_like(
 ) -> None:
     """Flags and objects are JSON; everything else stays text, because a key may be all digits."""
     assert cli_input.storage_options(given, None) == expected
+
+
+def test_the_documents_name_every_verb(run: Run) -> None:
+    """Who reads README.md and docs/cli.md learns of all there is."""
+    code, told, _ = run("--help")
+    verbs = re.findall(r"^    ([a-z-]+)(?: \(\w+\))?(?:  |$)", told, re.MULTILINE)
+    root = Path(__file__).parents[2]
+    texts = [(root / name).read_text(encoding="utf-8") for name in ("README.md", "docs/cli.md")]
+    readme = texts[0] + (root / "docs/lifecycle.md").read_text(encoding="utf-8")
+
+    assert code == 0
+    assert len(verbs) > 20
+    for text in (readme, texts[1]):
+        assert [verb for verb in verbs if not re.search(rf"\b{verb}\b", text)] == []
