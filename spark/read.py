@@ -29,6 +29,7 @@ def read(
     end_seq: int | None = None,
     start_ts: int | None = None,
     end_ts: int | None = None,
+    all_rows: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """The rows of a table, pinned to the version that is newest now, or to the one asked for.
@@ -36,6 +37,9 @@ def read(
     `columns` may name hidden ones (`_seq`, `_ts`, `_window`); `hidden_columns=True` puts them
     behind all others. A column that a query does not use costs nothing. `start_seq`, `start_ts`
     and `end_ts` (milliseconds) are inclusive, `end_seq` is exclusive.
+
+    Of a table with a primary key, the newest row of each key; with `all_rows`, those that they
+    have replaced, too.
 
     Filters of the query choose the files. Spark opens these itself, so it must be able to reach
     them: local paths always, `s3://` where the session has hadoop-aws. `storage_options` are for
@@ -53,6 +57,7 @@ def read(
         end_seq=end_seq,
         start_ts=start_ts,
         end_ts=end_ts,
+        all_rows=all_rows,
     )
     check_reach(require_jvm(spark), text)
     SOURCES.remember_options(text, storage_options)

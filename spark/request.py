@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = {"startseq": "start_seq", "endseq": "end_seq", "versionasof": "version"}
 _TIMES: Final = {"starttime": "start_ts", "endtime": "end_ts", "timestampasof": "as_of"}
-_OTHERS: Final = frozenset({"path", "columns", "hiddencolumns"})
+_OTHERS: Final = frozenset({"path", "columns", "hiddencolumns", "allrows"})
 _ELSEWHERE: Final = frozenset(
     (
         *("txnappid", "txnversion", "checkpointlocation", "timecolumn", "ttl", "mode", "queryname"),
@@ -42,6 +42,8 @@ class ReadRequest:
     """None: all, without the hidden ones."""
     hidden_columns: bool = False
     """Whether `_seq`, `_ts` and `_window` come behind the others."""
+    all_rows: bool = False
+    """Of a keyed table: replaced rows, too."""
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -69,7 +71,8 @@ def from_options(options: Mapping[str, str]) -> tuple[str, ReadRequest]:
     if unknown:
         raise InvalidInput(
             f"format('strandline') knows no option {unknown[0]!r}; it reads with path, columns, "
-            "hiddenColumns, startSeq, endSeq, startTime, endTime, versionAsOf and timestampAsOf"
+            "hiddenColumns, allRows, startSeq, endSeq, startTime, endTime, versionAsOf and "
+            "timestampAsOf"
         )
     if not given.get("path"):
         raise InvalidInput("say where the table is: load(url), option path, or LOCATION 'url'")
@@ -84,6 +87,7 @@ def from_options(options: Mapping[str, str]) -> tuple[str, ReadRequest]:
     if "columns" in given:
         fields["columns"] = [name.strip() for name in given["columns"].split(",")]
     fields["hidden_columns"] = _flag("hiddenColumns", given.get("hiddencolumns", "false"))
+    fields["all_rows"] = _flag("allRows", given.get("allrows", "false"))
     return url_from_spark(given["path"]), ReadRequest(**fields)
 
 

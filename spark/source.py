@@ -64,14 +64,14 @@ class StrandlineSource(DataSource):
         table = _open_at(options, self._version)
         self._version = table.version
         say_reads_all(options)
-        return spark_schema(table.manifest, options.columns)
+        return spark_schema(table.manifest, options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options
         if self._version is None:
             self._version = _open_at(options, None).version
         table = options.open(self._version)
-        check_same_columns(schema, spark_schema(table.manifest, options.columns))
+        check_same_columns(schema, spark_schema(table.manifest, options))
         return BatchReader(Rows(options, schema), self._version)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
@@ -80,8 +80,9 @@ class StrandlineSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         options = self._options
-        check_same_columns(schema, spark_schema(options.open().manifest, options.columns))
-        return StreamReader(Rows(options, schema))
+        check_same_columns(schema, spark_schema(options.open().manifest, options))
+        # Of a keyed table, a stream is that of its changes: a row that came is never taken back.
+        return StreamReader(Rows(options, schema, all_rows=True))
 
     def streamWriter(  # noqa: N802 - Spark's
         self,

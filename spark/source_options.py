@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 STORAGE: Final = "storage."
 _ENVIRONMENT: Final = "env:"
 _READING: Final = (
-    "columns filter starttime endtime startseq endseq versionasof timestampasof splitbytes"
+    "columns hiddencolumns allrows filter starttime endtime startseq endseq versionasof "
+    "timestampasof splitbytes"
 )
 _STREAMING: Final = "startingversion startingtimestamp maxfilespertrigger maxbytespertrigger"
 _WRITING: Final = "txnappid txnversion timecolumn ttl mode checkpointlocation"
 _KNOWN: Final = frozenset(f"path url {_READING} {_STREAMING} {_WRITING}".split())
 _TRUE_NAMES: Final = (
-    "columns, filter, startTime, endTime, startSeq, endSeq, versionAsOf, timestampAsOf, "
+    "columns, hiddenColumns, allRows, filter, startTime, endTime, startSeq, endSeq, versionAsOf, "
+    "timestampAsOf, "
     "startingVersion, startingTimestamp, maxFilesPerTrigger, maxBytesPerTrigger, splitBytes, "
     "txnAppId, txnVersion, timeColumn, ttl, storage.<name>"
 )
@@ -113,6 +115,13 @@ class SourceOptions:
         except ValueError as error:
             raise InvalidInput(f"option {name}: {error}") from None
         return milliseconds(moment)
+
+    def flag(self, name: str) -> bool:
+        """An option that is true or false."""
+        text = (self.text(name) or "false").lower()
+        if text not in ("true", "false"):
+            raise InvalidInput(f"option {name} must be true or false, not {text!r}")
+        return text == "true"
 
     @property
     def columns(self) -> list[str] | None:

@@ -59,14 +59,14 @@ class SplitPartition(InputPartition):
         return f"SplitPartition(version={self.span.version}, segments={segments})"
 
 
-def is_keyed(table: Table) -> bool:
-    """Whether newer rows replace older ones of the same key."""
-    return bool(getattr(table.config, "primary_key", ()))
-
-
-def spark_schema(manifest: Manifest, columns: Sequence[str] | None) -> StructType:
-    """The columns as Spark sees them; hidden ones where they are named."""
-    names = [c.name for c in manifest.schema.columns] if columns is None else columns
+def spark_schema(manifest: Manifest, options: SourceOptions) -> StructType:
+    """The columns as Spark sees them; hidden ones where they are asked for."""
+    names, with_hidden = options.columns, options.flag("hiddenColumns")
+    if names is not None and with_hidden:
+        raise InvalidInput("give columns, which may name hidden ones, or hiddenColumns")
+    if names is None:
+        hidden = HIDDEN_COLUMNS if with_hidden else ()
+        names = [*(column.name for column in manifest.schema.columns), *hidden]
     fields = []
     for name in names:
         if name in HIDDEN_COLUMNS:
@@ -100,11 +100,15 @@ def say_reads_all(options: SourceOptions) -> None:
 class Rows:
     """Plans and reads the rows that options ask for."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: SourceOptions, schema: StructType, *, all_rows: bool | None = None
+    ) -> None:
+        """`all_rows`: of a keyed table, replaced rows too; by default as the option says."""
         self.options, self.schema = options, schema
+        self.all_rows = options.flag("allRows") if all_rows is None else all_rows
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "schema": self.schema}
+        return {"options": self.options, "schema": self.schema, "all_rows": self.all_rows}
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
@@ -130,7 +134,7 @@ class Rows:
 
     def splits(self, table: Table, span: Span) -> list[InputPartition]:
         """Segments that may hold a wanted row, in parts of about equal size."""
-        if is_keyed(table):
+        if table.config.primary_key and not self.all_rows:
             # Which row of a key is the newest shows only to who sees them all.
             return [SplitPartition(span, None)]
         segments = self._scan(table, span, indexes=False).plan().segments
@@ -168,6 +172,7 @@ class Rows:
             start_ts=max(span.start_ts or 0, span.floor_ts),
             end_ts=span.end_ts,
             indexes=indexes,
+            all_rows=self.all_rows,
         )
 
     def _as_spark_wants(self, batch: pa.RecordBatch) -> pa.RecordBatch:

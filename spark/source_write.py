@@ -12,7 +12,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from strandline.catalog.runtime import REAL
 from strandline.place import TablePlace
-from strandline.spark.source_rows import is_keyed
 from strandline.tableformat.actions import MAX_WRITER_ID_BYTES, ExternalKey, settle_key
 from strandline.tableformat.errors import CommitConflict, InvalidInput
 from strandline.tableformat.manifest import check_writable
@@ -103,11 +102,6 @@ def start_job(options: SourceOptions) -> tuple[WriteJob, Table]:
     """A job that writes to the table as it is now; refuses a store that cannot commit."""
     table = options.open()
     check_writable(table.manifest)
-    if is_keyed(table):
-        raise InvalidInput(
-            f"{table.url} has a primary key, and Spark cannot write to such tables yet. Nothing "
-            "was written. Use table.upsert from Python."
-        )
     probe_once_per_process(table.manifest_service.storage)
     return WriteJob(options, table.uuid), table
 

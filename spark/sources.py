@@ -20,7 +20,7 @@ from strandline.spark.filters import understood
 from strandline.spark.locations import root_of
 from strandline.spark.types import spark_type
 from strandline.tableformat.binding import bind
-from strandline.tableformat.errors import InvalidInput, TableNotFound, UnsupportedStore
+from strandline.tableformat.errors import InvalidInput, TableNotFound
 from strandline.tableformat.expressions import Expression, Or, all_of, col
 from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS
 from strandline.tableformat.planning import parts_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from strandline.spark.request import ReadRequest
     from strandline.table import Table
+    from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.segments import SegmentEntry
 
 _KEPT: Final = 64
@@ -75,7 +76,6 @@ class Sources:
         table = head
         if request.is_pinned:
             table = strandline.api.open_in(storage, request.version, request.as_of)
-        _refuse_keyed(table)
         # What has expired stays hidden, also when an older version is read.
         floor_ts = max(table.manifest.floor_ts, head.manifest.floor_ts)
         trim_seq = max(table.manifest.trim_seq, head.manifest.trim_seq)
@@ -87,7 +87,12 @@ class Sources:
             "end_seq": request.end_seq,
             "start_ts": max(request.start_ts or 0, floor_ts),
             "end_ts": request.end_ts,
+            "winners": None,
         }
+        if table.config.primary_key and not request.all_rows:
+            # What was asked for is about winners; a row that was trimmed replaces none.
+            asked = {name: getattr(request, name) for name in ("start_seq", "end_seq", "end_ts")}
+            state |= {"start_seq": trim_seq, "end_seq": None, "end_ts": None, "winners": asked}
         self._keep(state, table)
         return {**_described(table, state, request), "live": not request.is_pinned}
 
@@ -163,15 +168,6 @@ class Sources:
                 self._tables.popitem(last=False)
 
 
-def _refuse_keyed(table: Table) -> None:
-    """Every row of a keyed table would be shown, those that are superseded or deleted too."""
-    if getattr(table.config, "primary_key", None):
-        raise UnsupportedStore(
-            f"{table.url} has a primary key, and Spark's own scan does not know newest rows and "
-            "deletes yet; nothing was read. Read it with strandline.open_table(url).scan()."
-        )
-
-
 def _described(table: Table, state: State, request: ReadRequest | None) -> dict[str, Any]:
     manifest = table.manifest
     schema = manifest.schema
@@ -184,10 +180,18 @@ def _described(table: Table, state: State, request: ReadRequest | None) -> dict[
         "time": time and {"physical": time.physical_name, "kind": time.type.name},
         "size": parts_of(manifest).size_bytes,
         "cut": _has_cut(table, state),
+        "key": None if state["winners"] is None else _key(manifest),
     }
     if request is not None:
         described["schema"] = _spark_schema(table, request)
     return described
+
+
+def _key(manifest: Manifest) -> list[dict[str, Any]]:
+    return [
+        {"physical": column.physical_name, "type": spark_type(column.type).jsonValue()}
+        for column in manifest.key_columns
+    ]
 
 
 def _spark_schema(table: Table, request: ReadRequest) -> Any:

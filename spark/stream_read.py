@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
 
-from strandline.spark.source_rows import Span, is_keyed
+from strandline.spark.source_rows import Span
 from strandline.tableformat.errors import CorruptTable, InvalidInput, VersionNotFound
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ class StreamReader(_Base):  # type: ignore[misc]  # the base depends on PySpark'
         if (self._files is None and self._bytes is None) or first >= tail:
             return tail
         table = self._live()
-        segments = table.scan(start_seq=first, end_seq=tail, indexes=False).plan().segments
+        segments = (
+            table.scan(start_seq=first, end_seq=tail, indexes=False, all_rows=True).plan().segments
+        )
         return min(tail, _end_of(segments, tail, self._files, self._bytes))
 
     def _start(self) -> int:
@@ -145,13 +147,7 @@ class StreamReader(_Base):  # type: ignore[misc]  # the base depends on PySpark'
 
     def _live(self) -> Table:
         if self._table is None:
-            table = self._rows.options.open()
-            if is_keyed(table):
-                raise InvalidInput(
-                    f"{table.url} has a primary key, and a stream of rows that replace each other "
-                    "cannot be read from Spark yet. Nothing was read. Read it as a batch."
-                )
-            self._table = table
+            self._table = self._rows.options.open()
         return self._table
 
     def _offset(self, seq: int) -> dict[str, Any]:

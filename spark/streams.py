@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.spark.request import from_options
@@ -36,7 +37,8 @@ class Streams:
                 "a stream follows the newest version: leave versionAsOf and timestampAsOf out, and "
                 "say where to begin with startingVersion or startingTimestamp"
             )
-        info = SOURCES.open(url, request)
+        # Of a keyed table, a stream is that of its changes: a row that comes is never taken back.
+        info = SOURCES.open(url, replace(request, all_rows=True))
         reader = _offsets({**options, "path": url}, SOURCES.options_for(url))
         with self._lock:
             number = str(next(self._numbers))
@@ -88,7 +90,7 @@ def _offsets(options: Mapping[str, str], storage_options: Mapping[str, Any] | No
     except ModuleNotFoundError:
         raise StrandlineError("streams are not possible in this version of strandline") from None
     settings = parsing.read_options(options, parsing.Sealed(storage_options))
-    return reading.StreamReader(rows.Rows(settings, None))
+    return reading.StreamReader(rows.Rows(settings, None, all_rows=True))
 
 
 STREAMS: Final = Streams()

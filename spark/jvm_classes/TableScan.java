@@ -3,6 +3,7 @@ package strandline.jvm;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -10,6 +11,7 @@ import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Add;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Coalesce;
@@ -41,9 +43,12 @@ final class TableScan {
   private static final String[] OURS = {"row_index", TableFormat.BASE, TableFormat.WINDOW};
   private final LogicalRelation table;
   private final HadoopFsRelation relation;
-  private final Expression condition;
-  private final Set needed;
   private final JsonNode info;
+  /** What is read, and which rows of it. */
+  private Expression condition;
+  private Set needed;
+  /** Of a keyed table, else null. */
+  private NewestRows newest;
 
   /** `condition`: a filter right above the table, or null. */
   TableScan(LogicalRelation table, Expression condition, Set needed) {
@@ -55,6 +60,36 @@ final class TableScan {
   }
 
   LogicalPlan plan() {
+    return info.get("key").isNull() ? stored() : newest();
+  }
+
+  /** The newest row of each key; then the condition, and the columns that are wanted above it. */
+  private LogicalPlan newest() {
+    Expression asked = condition;
+    Set wanted = needed;
+    newest = new NewestRows(info, Scala.list(table.output()));
+    condition = newest.before(asked);
+    if (needed != null && asked != null) {
+      needed = new HashSet(needed);
+      scala.collection.Iterator each = asked.references().iterator();
+      while (each.hasNext()) {
+        needed.add(((Attribute) each.next()).exprId());
+      }
+    }
+    LogicalPlan rows = newest.over(stored(), asked);
+    ArrayList shown = new ArrayList();
+    for (Iterator each = Scala.list(rows.output()).iterator(); each.hasNext(); ) {
+      Attribute column = (Attribute) each.next();
+      if (!newest.isOwn(column)
+          && (wanted == null || wanted.contains(column.exprId()))) {
+        shown.add(column);
+      }
+    }
+    return new Project(Scala.seq(shown), rows);
+  }
+
+  /** All stored rows that are visible, and for which the condition holds. */
+  private LogicalPlan stored() {
     LogicalPlan whole = new Part(TableIndex.WHOLE).plan();
     if (!info.get("cut").asBoolean()) {
       return whole;
@@ -96,6 +131,12 @@ final class TableScan {
             boolean isItself = source == metadata && name.equals(TableIndex.WHOLE);
             shown.add(isItself ? (NamedExpression) metadata : alias(source, column));
           }
+        }
+      }
+      if (newest != null) {
+        for (Iterator each = newest.columns.values().iterator(); each.hasNext(); ) {
+          AttributeReference column = (AttributeReference) each.next();
+          shown.add(alias(stored(column.name(), column.dataType()), column));
         }
       }
       ArrayList tests = new ArrayList();
@@ -148,16 +189,21 @@ final class TableScan {
       if (metadata != null && column.exprId().equals(metadata.exprId())) {
         return metadata;
       }
-      if (column.name().equals("_seq")) {
-        return seq();
-      }
-      if (column.name().equals("_ts")) {
-        return ts();
-      }
       if (column.name().equals("_window")) {
         return constant(TableFormat.WINDOW);
       }
-      return file(info.get("columns").get(column.name()).asText(), column.dataType());
+      boolean isHidden = column.name().startsWith("_");
+      return stored(
+          isHidden ? column.name() : info.get("columns").get(column.name()).asText(),
+          column.dataType());
+    }
+
+    /** A column by its name in the files, where `_seq` and `_ts` are often left out. */
+    private Expression stored(String physical, DataType type) {
+      if (physical.equals("_seq")) {
+        return seq();
+      }
+      return physical.equals("_ts") ? ts() : file(physical, type);
     }
 
     private Expression seq() {

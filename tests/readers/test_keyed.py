@@ -565,17 +565,6 @@ def test_a_row_without_a_key_is_refused_with_row_and_field(tmp_path: Path) -> No
     assert table.schema.field("at").nullable
 
 
-def test_spark_refuses_a_keyed_table(tmp_path: Path) -> None:
-    """[KEY-3] It would also show rows that were replaced: an error is better."""
-    from strandline.spark.request import ReadRequest  # noqa: PLC0415
-    from strandline.spark.sources import Sources  # noqa: PLC0415 - without PySpark
-
-    table = make(tmp_path / "t")
-    table.append([row(1, 1, "a"), row(2, 1, "b")])
-    with pytest.raises(strandline.UnsupportedStore, match="primary key"):
-        Sources().open(table.url, ReadRequest())
-
-
 def test_a_pair_of_values_is_found_only_together(tmp_path: Path) -> None:
     """[M8] Rows with one half of a wanted key, in every combination."""
     table = make(tmp_path / "t", primary_key=["id", "v"])

@@ -25,15 +25,19 @@ HOUR_MS = 3_600_000
 HIDDEN = ["_seq", "_ts", "_window"]
 
 
-def random_table(chance: random.Random, place: Path) -> Table:
+def random_table(chance: random.Random, place: Path, *, keyed: bool) -> Table:
     """Several commits, some late and split rows, and a life of renames and new columns."""
     options: dict[str, Any] = {"ttl": chance.choice(["1h", "7d", None])}
     if chance.random() < 0.5:
         options |= {"shard_by": "u", "shards": 2}
+    if keyed:
+        options["primary_key"] = chance.choice([["u"], ["u", "small"], ["small"]])
     table = strandline.create_table(
-        place, {"tm": "int64", "u": "string", "k": "int32", "v": "float64"}, time_column="tm",
+        place,
+        {"tm": "int64", "u": "string", "small": "int8", "k": "int32", "v": "float64"},
+        time_column="tm",
         **options,
-    )  # fmt: skip
+    )
     for number in range(chance.randrange(2, 6)):
         if number == 2:
             table.evolve(rename={"v": "w"}, add={"extra": "int64"}, widen={"k": "int64"})
@@ -42,7 +46,8 @@ def random_table(chance: random.Random, place: Path) -> Table:
             [
                 {
                     "tm": START_MS + chance.randrange(24) * HOUR_MS + chance.randrange(1000),
-                    "u": chance.choice(["a", "b", "ab", "b_1", "é", None]),
+                    "u": chance.choice(["a", "b", "ab", "b_1", "é", *([] if keyed else [None])]),
+                    "small": chance.randrange(6),
                     "k": chance.choice([None, *range(-3, 8)]),
                     value: chance.choice([None, 0.5, -1.25, 3.0, 1e9]),
                     **({"extra": chance.randrange(5)} if number >= 2 else {}),
@@ -71,6 +76,7 @@ def condition(chance: random.Random, value: str, depth: int = 2) -> str:
             f"u = '{chance.choice(['a', 'b', 'zz'])}'",
             "u LIKE 'a%'",
             "u LIKE 'b%1'",
+            f"small {chance.choice(['=', '<', '>'])} {chance.randrange(6)}",
             f"{value} > {chance.choice(['0', '0.5', '-2.5'])}",
             f"tm >= {moment}",
             f"_ts < {moment}",
@@ -113,7 +119,7 @@ def compare(spark: SparkSession, place: Path, seed: int, queries: int) -> None:
     import duckdb  # noqa: PLC0415 - only these tests need it
 
     chance = random.Random(seed)
-    table = random_table(chance, place)
+    table = random_table(chance, place, keyed=seed % 3 == 1)
     value = "w" if "w" in table.schema.names else "v"
     names = [*table.schema.names, *HIDDEN]
     options = {"columns": ",".join(names)}
@@ -148,7 +154,7 @@ def compared(spark: SparkSession, tmp_path: Path) -> Callable[[int, int], None]:
 
 
 def test_a_sample_of_queries_agrees(compared: Callable[[int, int], None]) -> None:
-    """[X2] [C11] Two tables, a few queries of each kind."""
+    """[X2] [C11] [C4] Two tables, one of them keyed, a few queries of each kind."""
     for seed in range(2):
         compared(seed, 5)
 
@@ -156,5 +162,5 @@ def test_a_sample_of_queries_agrees(compared: Callable[[int, int], None]) -> Non
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_all_queries_agree(compared: Callable[[int, int], None], seed: int) -> None:
-    """[X2] [C11] Thirty tables, eleven queries each."""
+    """[X2] [C11] [C4] Thirty tables, eleven queries each."""
     compared(seed, 11)
