@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from strandline.tableformat.errors import UnsupportedStore
-from strandline.tableformat.storage import open_storage
-from strandline.tableformat.stores.urls import parse_url
+from strandline.tableformat.stores.urls import absolute_url, parse_url
 
 S3A_CLASS: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
@@ -15,7 +14,7 @@ def root_of(url: str) -> dict[str, Any]:
     """The parts of the Hadoop path of a table."""
     place = parse_url(url)
     if place.backend == "local":
-        return {"scheme": "file", "authority": None, "path": open_storage(url).url}
+        return {"scheme": "file", "authority": None, "path": absolute_url(url)}
     if place.backend == "s3":
         path = f"/{place.path}".rstrip("/")
         return {"scheme": "s3a", "authority": place.bucket, "path": path}

@@ -16,6 +16,7 @@ from strandline.api import open_table
 from strandline.tableformat.errors import InvalidInput, TableNotFound
 from strandline.tableformat.literals import parse_moment
 from strandline.tableformat.redaction import is_harmless_option
+from strandline.tableformat.stores.urls import absolute_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,7 +159,8 @@ def read_options(given: Mapping[str, str], sealed: Sealed | None = None) -> Sour
     for key, value in known.items():
         if key.startswith(STORAGE):
             _check_is_no_secret(key, value)
-    return SourceOptions(url, known, sealed or Sealed())
+    # Workers run in a folder of their own.
+    return SourceOptions(absolute_url(url), known, sealed or Sealed())
 
 
 def _is_sparks(key: str) -> bool:

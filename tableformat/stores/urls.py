@@ -64,6 +64,14 @@ def parse_url(url: object) -> Place:
     return Place(scheme, backend, bucket, path)
 
 
+def absolute_url(url: object) -> str:
+    """The URL as other processes understand it: a relative path means this one's folder."""
+    place = parse_url(url)
+    if place.backend != "local":
+        return _text(url)
+    return os.path.abspath(place.path)  # noqa: PTH100 - Path would follow symbolic links
+
+
 def check_path(path: object) -> str:
     """Return a path that stays inside the table root, or refuse it.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from strandline import table
+from strandline import appending
 from strandline.catalog import commit, documents
 from strandline.tableformat import actions, moves, paths
 from strandline.tableformat.errors import CommitStateUnknown, OutcomeUnclear, StorageFailed
@@ -149,7 +149,7 @@ def test_deleting_files_of_an_unknown_commit_is_found(monkeypatch: Patch) -> Non
             chain.storage.inner.delete(files)
             raise
 
-    monkeypatch.setattr(table, "commit", tidy_minded)
+    monkeypatch.setattr(appending, "commit", tidy_minded)
     assert "listed and missing" in found(APPEND)
 
 

@@ -36,13 +36,19 @@ def rows_of(table: strandline.Table) -> pa.Table:
     return table.scan(NAMES).to_arrow()
 
 
-def test_a_compaction_is_one_commit(spark: SparkSession, tmp_path: Path) -> None:
-    """[M7] [C5] Runs of all windows are rewritten by tasks and land in one version."""
+def test_a_compaction_is_one_commit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[M7] [C5] Runs of all windows are rewritten by tasks and land in one version.
+
+    A relative path means the driver's folder; tasks run in another one.
+    """
+    monkeypatch.chdir(tmp_path)
     table = many_segments(tmp_path / "t")
     before, version = rows_of(table), table.version
 
     planned = strandline.spark.compact(spark, table.url, dry_run=True)
-    report = strandline.spark.compact(spark, table.url)
+    report = strandline.spark.compact(spark, "t")
 
     assert planned.runs == report.runs == 2
     assert (report.segments_before, report.segments_after) == (13, 2)
