@@ -17,7 +17,7 @@ from strandline.maintenance.verify_rows import check_index_rows, check_stats
 from strandline.readers.segment_reader import read_segment
 from strandline.tableformat import codec
 from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing, StrandlineError
-from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID
+from strandline.tableformat.hidden_columns import DELETED_ID, SEQ_ID, TS_ID
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.lifecycle import is_hidden
 
@@ -257,7 +257,7 @@ class _Walk:
 
     def _rows(self, entry: SegmentEntry) -> pa.Table:
         """Read every column; the reader checks footer, row count, page checksums and types."""
-        ids = {column.id for column in self.manifest.schema.columns} | {SEQ_ID, TS_ID}
+        ids = {column.id for column in self.manifest.schema.columns} | {SEQ_ID, TS_ID, DELETED_ID}
         rows = read_segment(self.storage, self.manifest, entry, ids)
         for name, low, high in (
             ("_seq", entry.min_seq, entry.max_seq),

@@ -49,7 +49,7 @@ class KeySet:
     """
 
     def __init__(self, columns: Sequence[Column], given: Sequence[pa.ChunkedArray]) -> None:
-        self._columns = columns
+        self._columns, self._given = columns, given
         self._values: list[pa.Array] = []
         self._pairs: list[Int64s] = []
         """Per column the numbers that occur, ascending: place before × distinct values + code."""
@@ -67,6 +67,12 @@ class KeySet:
     def count(self) -> int:
         """How many distinct keys there are."""
         return len(self._pairs[-1])
+
+    def distinct(self) -> pa.Table:
+        """Each key once, by the names of its columns, in the order in which they were given."""
+        _, first = np.unique(self.of_given, return_index=True)
+        every = pa.table({c.name: v for c, v in zip(self._columns, self._given, strict=True)})
+        return every.take(pa.array(np.sort(first)))
 
     @cached_property
     def bound(self) -> Bound:
@@ -177,37 +183,78 @@ def _chunked(values: Any) -> pa.ChunkedArray:
 def find_existing(
     service: ManifestService, manifest: Manifest, keys: KeySet, *, floor_ts: int, trim_seq: int
 ) -> Bools:
-    """For each key that was asked for, whether a visible row has it.
+    """For each key that was asked for, whether its newest row is there and not a tombstone.
 
     Only key columns are read, of segments that may hold a key, and only until all are found.
     """
     found = np.zeros(keys.count, np.bool_)
-    look = _KeyColumns(service, manifest, floor_ts, trim_seq)
-    for rows in look.read(keys):
+    look = _KeyColumns(service, manifest, keys, floor_ts, trim_seq)
+    deletes = _Deletes(keys, look.tombstones()) if look.may_be_deleted else None
+    for rows in look.rows():
         places = keys.places(rows)
-        found[places[places >= 0]] = True
+        hits = places >= 0
+        if deletes is not None:
+            hits &= deletes.are_before(places, rows)
+        found[places[hits]] = True
         if found.all():
             break
     answers: Bools = found[keys.of_given]
     return answers
 
 
+class _Deletes:
+    """When each key was deleted last."""
+
+    def __init__(self, keys: KeySet, tombstones: Iterable[pa.Table]) -> None:
+        # One place more, which is that of -1: rows of keys that nobody asked for.
+        self._ts = np.full(keys.count + 1, -1, np.int64)
+        self._seqs = self._ts.copy()
+        parts = list(tombstones)
+        if parts:
+            rows = pa.concat_tables(parts)
+            times, seqs = (integers(rows.column(name)) for name in ("_ts", "_seq"))
+            order = np.lexsort((seqs, times))
+            places = keys.places(rows)[order]
+            # Of several values for one place numpy keeps the last, which is the newest here.
+            self._ts[places], self._seqs[places] = times[order], seqs[order]
+
+    def are_before(self, places: Int64s, rows: pa.Table) -> Bools:
+        """Which of the rows are newer than the last delete of their key."""
+        times, seqs = (integers(rows.column(name)) for name in ("_ts", "_seq"))
+        deleted = self._ts[places]
+        newer: Bools = (times > deleted) | ((times == deleted) & (seqs > self._seqs[places]))
+        return newer
+
+
 class _KeyColumns:
     """The key columns of a version, as far as they must be looked at."""
 
     def __init__(
-        self, service: ManifestService, manifest: Manifest, floor_ts: int, trim_seq: int
+        self,
+        service: ManifestService,
+        manifest: Manifest,
+        keys: KeySet,
+        floor_ts: int,
+        trim_seq: int,
     ) -> None:
         self._service, self._manifest = service, manifest
         self._floor_ts, self._trim_seq = floor_ts, trim_seq
+        self._splits = self._plan(keys).splits
+        self.may_be_deleted = any(split.entry.tombstones for split in self._splits)
+        """Whether a tombstone may be newer than a row: then rows come with `_ts` and `_seq`."""
 
-    def read(self, keys: KeySet) -> Iterator[pa.Table]:
-        """Visible rows of the files that may hold one of the keys.
+    def tombstones(self) -> Iterator[pa.Table]:
+        """Visible tombstones of the files that may hold one of the keys."""
+        return self._found([split for split in self._splits if split.entry.tombstones])
 
-        First what is in memory, then the newest files: what is asked for is often new.
-        """
+    def rows(self) -> Iterator[pa.Table]:
+        """Visible rows of the files that may hold one of the keys."""
+        return self._found([split for split in self._splits if not split.entry.tombstones])
+
+    def _found(self, splits: Sequence[Split]) -> Iterator[pa.Table]:
+        """First what is in memory, then the newest files: what is asked for is often new."""
         unknown = []
-        for split in self._plan(keys).splits:
+        for split in splits:
             rows = self._service.remembered(split.entry.path, self._identity(split.entry))
             if rows is None:
                 unknown.append(split)
@@ -245,14 +292,17 @@ class _KeyColumns:
     def _all_visible(self, entry: SegmentEntry) -> bool:
         return entry.min_seq >= self._trim_seq and entry.min_ts >= self._floor_ts
 
+    def _is_numbered(self, entry: SegmentEntry) -> bool:
+        return self.may_be_deleted or not self._all_visible(entry)
+
     def _ids(self, entry: SegmentEntry) -> set[int]:
-        hidden = () if self._all_visible(entry) else (SEQ_ID, TS_ID)
+        hidden = (SEQ_ID, TS_ID) if self._is_numbered(entry) else ()
         return {*self._manifest.config.primary_key, *hidden}
 
     def _identity(self, entry: SegmentEntry) -> str:
         # Names, because answers go by them: a column may be renamed while this is in memory.
         names = sorted(column.name for column in self._manifest.key_columns)
-        return f"{entry.footer_xxh64} {names} {self._all_visible(entry)}"
+        return f"{entry.footer_xxh64} {names} {self._is_numbered(entry)}"
 
     def _visible(self, entry: SegmentEntry, rows: pa.Table) -> pa.Table:
         if self._all_visible(entry):

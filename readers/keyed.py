@@ -1,5 +1,7 @@
 """Scans of keyed tables: find the newest row of each key first, then read only those rows.
 
+Tombstones take part in the first pass like rows, and have nothing to give to the second.
+
 The first pass reads key columns, times and sequence numbers of whatever may hold a wanted key. It
 keeps one row's worth of these for each key, so memory follows the number of keys and not that of
 rows. The second pass is an ordinary scan that leaves out all other rows.
@@ -84,9 +86,10 @@ def find_winners(
     seen: list[pa.Table] = []
     for group in [splits] if unflushed else _by_shard(manifest, splits):
         newest = Newest()
-        for _, rows in read(group):
+        for index, rows in read(group):
             _add(newest, rows, manifest.key_columns)
-            if keep:
+            # A key whose newest row is a tombstone has no row: its number is that of none.
+            if keep and not group[index].entry.tombstones:
                 seen.append(rows)
         for rows in unflushed:
             _add(newest, rows, manifest.key_columns)

@@ -8,10 +8,17 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.readers import row_ranges
-from strandline.readers.arrow_arrays import int64_array, integers
+from strandline.readers.arrow_arrays import bool_array, int64_array, integers, true_rows
 from strandline.tableformat import types
 from strandline.tableformat.errors import CorruptTable
-from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID, TS_ID, WINDOW_ID
+from strandline.tableformat.hidden_columns import (
+    DELETED,
+    DELETED_ID,
+    HIDDEN_COLUMNS,
+    SEQ_ID,
+    TS_ID,
+    WINDOW_ID,
+)
 from strandline.tableformat.segments import DENSE, STORED
 from strandline.tableformat.timestamps import derive
 
@@ -34,7 +41,8 @@ class LogicalColumns:
 
     def __init__(self, manifest: Manifest, entry: SegmentEntry) -> None:
         self._manifest, self._entry = manifest, entry
-        self._columns = (*manifest.schema.columns, *HIDDEN_COLUMNS.values())
+        self._key = frozenset(manifest.config.primary_key)
+        self._columns = (*manifest.schema.columns, *HIDDEN_COLUMNS.values(), DELETED)
         self.all_names = {column.id: column.name for column in self._columns}
         """Names by id, in the order of answers."""
 
@@ -45,11 +53,17 @@ class LogicalColumns:
     def physical_names(self, column_ids: Collection[int], present: Collection[str]) -> set[str]:
         """Columns of the file that the answer needs; a column added later is not there."""
         entry, schema = self._entry, self._manifest.schema
+        if entry.tombstones != (DELETED.name in present):
+            raise CorruptTable(
+                f"{entry.path}: its entry and its columns differ on whether it holds tombstones"
+            )
         needed = {schema.by_id[i].physical_name for i in column_ids if i > 0}.intersection(present)
         if SEQ_ID in column_ids and entry.rows_are != DENSE:
             needed.add(_SEQ_COLUMN if entry.rows_are == STORED else _OFFSET_COLUMN)
         if TS_ID in column_ids:
             needed.add(_TS_COLUMN if entry.ts_stored else self._time_column().physical_name)
+        if DELETED_ID in column_ids and entry.tombstones:
+            needed.add(DELETED.name)
         missing = needed.difference(present)
         if missing:
             raise CorruptTable(f"{entry.path} lacks the column {', '.join(sorted(missing))}")
@@ -65,6 +79,8 @@ class LogicalColumns:
         for name, hidden in HIDDEN_COLUMNS.items():
             if hidden.id in column_ids:
                 columns[name] = int64_array(self._hidden(stored, hidden.id, rows))
+        if DELETED_ID in column_ids:
+            columns[DELETED.name] = self._deleted(stored, count)
         return pa.table(columns)
 
     def no_rows(self, column_ids: Collection[int]) -> pa.Table:
@@ -88,6 +104,8 @@ class LogicalColumns:
     def _column(self, stored: Stored, column: Column, count: int) -> Any:
         target = types.to_arrow(column.type)
         values = stored.get(column.physical_name)
+        if values is None and self._entry.tombstones and column.id not in self._key:
+            return pa.nulls(count, target)
         if not column.nullable and count and (values is None or values.null_count):
             # Such as a key: nobody can say which row this one replaces.
             raise CorruptTable(
@@ -106,6 +124,14 @@ class LogicalColumns:
                 f"{column.type} nor a type that widens to it"
             )
         return values.cast(target)
+
+    def _deleted(self, stored: Stored, count: int) -> Any:
+        if not self._entry.tombstones:
+            return bool_array(np.zeros(count, np.bool_))
+        found = stored[DELETED.name]
+        if not pa.types.is_boolean(found.type) or not true_rows(found).all():
+            raise CorruptTable(f"{self._entry.path}: a tombstone does not say that it is one")
+        return found
 
     def _hidden(self, stored: Stored, column_id: int, rows: Ranges) -> Int64s:
         entry = self._entry

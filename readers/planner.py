@@ -9,6 +9,7 @@ from strandline.readers.splits import Plan, Split
 from strandline.tableformat import planning
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.lifecycle import is_expired
+from strandline.tableformat.manifest import check_tombstones
 from strandline.tableformat.planning import PlanReport
 from strandline.tableformat.shard_pruning import shards_left
 
@@ -23,11 +24,17 @@ if TYPE_CHECKING:
 
 
 def plan_scan(
-    service: ManifestService, manifest: Manifest, bound: Bound | None, *, indexes: bool = True
+    service: ManifestService,
+    manifest: Manifest,
+    bound: Bound | None,
+    *,
+    indexes: bool = True,
+    tombstones: bool = True,
 ) -> Plan:
     """What to read to see every row for which the bound filter is true.
 
     `indexes`: whether to look into index files; without, stats in the metadata decide alone.
+    `tombstones`: whether segments of a keyed table that say which keys are deleted belong to it.
     """
     report = PlanReport()
     candidates = _candidates(service, manifest, bound, report)
@@ -35,6 +42,8 @@ def plan_scan(
     for candidate in kept:
         if candidate.entry.max_seq >= manifest.next_seq:
             raise CorruptTable(f"{candidate.entry.path} holds rows beyond the table's tail")
+        check_tombstones(manifest, candidate.entry)
+    kept = [c for c in kept if tombstones or not c.entry.tombstones]
     kept.sort(key=lambda c: (c.entry.min_seq, c.entry.max_seq))
     splits = [Split(candidate.entry, bound=candidate.bound) for candidate in kept]
     return _finished(service, manifest, splits, report, indexes=indexes)

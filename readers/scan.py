@@ -14,11 +14,18 @@ from strandline.readers.keyed import KEEP_BYTES, find_winners
 from strandline.readers.planner import plan_scan, plan_segments
 from strandline.readers.read_ahead import DEFAULT_MEMORY_BYTES, ReadAhead
 from strandline.readers.split_reader import SplitReader
+from strandline.tableformat import types
 from strandline.tableformat.binding import all_true, bind, columns_of
 from strandline.tableformat.errors import InvalidInput, UnsupportedFormat
 from strandline.tableformat.expressions import all_of, col
 from strandline.tableformat.filter_parser import filter_from
-from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS, SEQ_ID, TS_ID, WINDOW_ID
+from strandline.tableformat.hidden_columns import (
+    DELETED,
+    HIDDEN_COLUMNS,
+    SEQ_ID,
+    TS_ID,
+    WINDOW_ID,
+)
 from strandline.tableformat.keys import before_winners
 
 if TYPE_CHECKING:
@@ -59,6 +66,9 @@ class Request:
     """What rows on their way to the caller may take, as planned."""
     all_rows: bool = False
     """In a keyed table: rows that a newer one of their key has replaced, too."""
+    tombstones: bool = False
+    """With `all_rows`: deletes by key, too, as rows of which only the key is not null. Whoever asks
+    for the column `_deleted` gets them."""
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -96,6 +106,9 @@ class Scan:
         `keys`: of a keyed table, only the rows of these.
         """
         self._service, self._storage = service, service.storage
+        if DELETED.name in (request.columns or ()):
+            _check_shows_deletes(manifest, request)
+            request = replace(request, tombstones=True)
         self._manifest, self._request = manifest, request
         self._unflushed, self._among, self._keys = unflushed, among, keys
         self._floor_ts, self._trim_seq = floor_ts, trim_seq
@@ -165,12 +178,18 @@ class Scan:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the answer."""
         by_name = {field.name: field for field in self._manifest.schema.arrow}
-        return pa.schema(
-            [
-                by_name.get(column.name, pa.field(column.name, pa.int64(), nullable=False))
-                for column in self._columns
+        fields = [
+            by_name.get(column.name)
+            or pa.field(column.name, types.to_arrow(column.type), nullable=False)
+            for column in self._columns
+        ]
+        if self._request.tombstones:
+            key = self._manifest.config.primary_key
+            fields = [
+                field.with_nullable(field.nullable or (column.id > 0 and column.id not in key))
+                for field, column in zip(fields, self._columns, strict=True)
             ]
-        )
+        return pa.schema(fields)
 
     @cached_property
     def _plan(self) -> Plan:
@@ -178,7 +197,13 @@ class Scan:
         bound = all_true([self._bound, None if self._keys is None else self._keys.bound])
         if self._among is not None:
             return plan_segments(self._service, self._manifest, bound, self._among, indexes=indexes)
-        return plan_scan(self._service, self._manifest, bound, indexes=indexes)
+        return plan_scan(
+            self._service,
+            self._manifest,
+            bound,
+            indexes=indexes,
+            tombstones=self.newest_only or self._request.tombstones,
+        )
 
     def plan(self) -> Plan:
         """The segments that will be read, and what each step of planning removed."""
@@ -195,6 +220,10 @@ class Scan:
                 f"newest row of each key ({key}): found first, with what the filter says about "
                 "the key and the least _ts"
             )
+        deletes = [split.entry for split in self._plan.splits if split.entry.tombstones]
+        if deletes:
+            count = sum(entry.row_count for entry in deletes)
+            lines.append(f"deletes by key: {count} tombstones in {len(deletes)} files")
         if self._unflushed:
             lines.append(f"unflushed: {self.unflushed_rows} rows in the writer's memory")
         lines.extend(explain_plan(self._plan))
@@ -330,7 +359,13 @@ class Scan:
         """What is to be read, and matching rows that are in memory and come behind."""
         if self.newest_only:
             return self._newest()
-        return self._plan.splits, [self._filtered(r, self._bound) for r in self._unflushed]
+        waiting = self._unflushed
+        if self._request.tombstones:
+            waiting = [
+                rows.append_column(DELETED.name, pa.repeat(pa.scalar(value=False), rows.num_rows))
+                for rows in waiting
+            ]
+        return self._plan.splits, [self._filtered(rows, self._bound) for rows in waiting]
 
     def _newest(self) -> tuple[Sequence[Split], list[pa.Table]]:
         manifest, splits = self._manifest, self._plan.splits
@@ -353,13 +388,16 @@ class Scan:
         found = [self._filtered(winners.only(rows), self._afterwards) for rows in in_memory]
         if keep:
             return (), found
-        return winners.splits(splits, self._afterwards, manifest.config.zone_rows), found
+        rows = [split for split in splits if not split.entry.tombstones]
+        return winners.splits(rows, self._afterwards, manifest.config.zone_rows), found
 
     def _candidates(
         self, splits: Sequence[Split], wanted: set[int]
     ) -> Iterator[tuple[int, pa.Table]]:
         """Rows that may win, or lose to what wins."""
-        for index, rows in self._read_ahead([self._reader(split, wanted) for split in splits]):
+        key = {*self._manifest.config.primary_key, SEQ_ID, TS_ID}
+        readers = [self._reader(s, key if s.entry.tombstones else wanted) for s in splits]
+        for index, rows in self._read_ahead(readers):
             yield index, self._of_keys(rows)
 
     def _of_keys(self, rows: pa.Table) -> pa.Table:
@@ -406,10 +444,19 @@ class Scan:
         )
 
 
+def _check_shows_deletes(manifest: Manifest, request: Request) -> None:
+    if manifest.config.primary_key and not request.all_rows:
+        raise InvalidInput(
+            f"a scan gives no deleted keys, so {DELETED.name!r} would be false in every row; ask "
+            "for it with all_rows=True, or by read, follow or changes"
+        )
+
+
 def _chosen(manifest: Manifest, names: Sequence[str] | None) -> list[Column]:
     if names is None:
         return list(manifest.schema.columns)
-    chosen = [HIDDEN_COLUMNS.get(name) or manifest.schema.column(name) for name in names]
+    hidden = {**HIDDEN_COLUMNS, **({DELETED.name: DELETED} if manifest.config.primary_key else {})}
+    chosen = [hidden.get(name) or manifest.schema.column(name) for name in names]
     if len({column.id for column in chosen}) != len(chosen):
         raise InvalidInput("columns names a column twice")
     if not chosen:
@@ -419,7 +466,7 @@ def _chosen(manifest: Manifest, names: Sequence[str] | None) -> list[Column]:
 
 def _names_of(manifest: Manifest, column_ids: set[int]) -> list[str]:
     """Names in the order in which files are read, whatever rows in memory hold besides."""
-    columns = (*manifest.schema.columns, *HIDDEN_COLUMNS.values())
+    columns = (*manifest.schema.columns, *HIDDEN_COLUMNS.values(), DELETED)
     return [column.name for column in columns if column.id in column_ids]
 
 

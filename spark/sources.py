@@ -20,11 +20,11 @@ from strandline.spark.filters import understood
 from strandline.spark.locations import root_of
 from strandline.spark.types import spark_type
 from strandline.tableformat.binding import bind
-from strandline.tableformat.errors import InvalidInput, TableNotFound
+from strandline.tableformat.errors import InvalidInput, TableNotFound, UnsupportedFormat
 from strandline.tableformat.expressions import Expression, Or, all_of, col
 from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS
 from strandline.tableformat.planning import parts_of
-from strandline.tableformat.segments import OFFSET
+from strandline.tableformat.segments import OFFSET, TOMBSTONES
 from strandline.tableformat.storage import open_storage
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Sources:
         table = self._table(state)
         wanted = [*understood(filters, table.manifest.schema), *_inside(state)]
         bound = bind(all_of(wanted), table.manifest.schema) if wanted else None
-        plan = plan_scan(table.manifest_service, table.manifest, bound)
+        plan = plan_scan(table.manifest_service, table.manifest, bound, tombstones=False)
         entries = [
             split.entry
             for split in plan.splits
@@ -170,6 +170,12 @@ class Sources:
 
 def _described(table: Table, state: State, request: ReadRequest | None) -> dict[str, Any]:
     manifest = table.manifest
+    if state["winners"] is not None and TOMBSTONES in manifest.reader_features:
+        raise UnsupportedFormat(
+            f"keys of {table.url} were deleted, and Spark's own scan does not know deletes by key "
+            "yet: it would show their rows. Read the table with the data source "
+            "(spark.read.format('strandline')) or strandline.open_table(...).scan()."
+        )
     schema = manifest.schema
     time_id = manifest.config.time_column
     time = None if time_id is None else schema.by_id[time_id]
@@ -243,7 +249,7 @@ def _has_cut(table: Table, state: State) -> bool:
     outside = [~test for test in inside]
     one = outside[0] if len(outside) == 1 else Or(tuple(outside))
     bound = bind(all_of([*inside, one]), table.manifest.schema)
-    plan = plan_scan(table.manifest_service, table.manifest, bound, indexes=False)
+    plan = plan_scan(table.manifest_service, table.manifest, bound, indexes=False, tombstones=False)
     return any(_is_cut(entry, state) for entry in plan.segments)
 
 

@@ -1,8 +1,8 @@
-"""The half of a table that replaces what is there: overwrite, delete, compact."""
+"""The half of a table that replaces what is there: overwrite, upsert, delete, compact."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from strandline.arguments import check_text
 from strandline.place import TablePlace
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.expressions import Expression
     from strandline.writers.committing import Place
     from strandline.writers.compacting import CompactReport
-    from strandline.writers.deleting import Deleted
-    from strandline.writers.results import Commit
+    from strandline.writers.results import Commit, Deleted
 
 
 class ReplacesRows:
@@ -59,29 +58,102 @@ class ReplacesRows:
         self._check_writable()
         return appending.overwrite_rows(self._place(), data, conditions, stored_properties)
 
+    def upsert(
+        self,
+        data: Any,
+        writer_id: str | None = None,
+        batch: int | None = None,
+        *,
+        fence: str | None = None,
+        match_seq: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Commit:
+        """Put each row in the place of the row of its key, if it is not older; for keyed tables.
+
+        What `append` does to a table with a primary key, and refused without one. Of several rows
+        of a key the one with the greatest `_ts` counts, of equal ones the last, also in one batch.
+        """
+        key = self._latest().manifest.key_columns
+        if not key:
+            raise InvalidInput(
+                "this table has no primary key, so no row takes the place of another: that is "
+                "chosen when a table is created. Nothing was changed. Add rows with append."
+            )
+        return cast("Table", self).append(
+            data, writer_id, batch, fence=fence, match_seq=match_seq, properties=properties
+        )
+
+    @overload
+    def delete(
+        self, *, filter: str | Expression, keys: None = None, fence: str | None = None
+    ) -> Deleted: ...
+
+    @overload
+    def delete(
+        self,
+        *,
+        keys: Any,
+        filter: None = None,
+        writer_id: str | None = None,
+        batch: int | None = None,
+        fence: str | None = None,
+        match_seq: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Commit: ...
+
     def delete(
         self,
         *,
         filter: str | Expression | None = None,  # noqa: A002 - the word users expect
+        keys: Any = None,
+        writer_id: str | None = None,
+        batch: int | None = None,
         fence: str | None = None,
-    ) -> Deleted:
-        """Delete the rows for which the filter is true, in one commit; the others stay.
+        match_seq: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Deleted | Commit:
+        """Delete rows in one commit, by a filter or by their keys; earlier versions keep them.
 
-        It covers the rows that are in the table when it begins. Rows for which the filter is
-        unknown, as a comparison with null is, stay. Earlier versions keep their rows.
+        `filter`: the rows for which it is true, of those that are in the table when it begins.
+        Rows for which it is unknown, as a comparison with null is, stay. In a keyed table it is
+        asked of the newest row of each key.
+        `keys`: for keyed tables, as `get` takes them, whether they are there or not; the other
+        arguments are those of `append`. What was seen of a key loses, and so does a row that comes
+        later with an earlier time.
         """
+        if (filter is None) == (keys is None):
+            raise InvalidInput(
+                "delete needs a filter, or keys of a keyed table, and not both; to delete every "
+                "row, use overwrite([]), or filter='true'"
+            )
+        if keys is not None:
+            return self._delete_keys(keys, (writer_id, batch, fence, match_seq), properties)
+        if (writer_id, batch, match_seq, properties) != (None, None, None, None):
+            raise InvalidInput("with a filter, delete takes a fence and nothing else")
+        return self._delete_where(filter, fence)
+
+    def _delete_where(self, given: Any, fence: object) -> Deleted:
         from strandline.writers.deleting import delete_where  # noqa: PLC0415 - kernels
 
-        if filter is None:
-            raise InvalidInput(
-                "delete needs a filter; to delete every row, use overwrite([]), or filter='true'"
-            )
         token = check_text("fence", fence, MAX_FENCE_BYTES)
         self._check_writable()
-        condition = filter_from(filter)
+        condition = filter_from(given)
         bind(condition, self._latest().manifest.schema)
         probe_once_per_process(self._chain.storage)
         return delete_where(self._place(), condition, token)
+
+    def _delete_keys(
+        self, keys: Any, conditions: tuple[Any, ...], properties: Mapping[str, str] | None
+    ) -> Commit:
+        from strandline import appending  # noqa: PLC0415 - see there
+        from strandline.writers.deleting_keys import delete_keys  # noqa: PLC0415 - kernels
+
+        wanted = appending.conditions_from(*conditions)
+        stored_properties = appending.properties_from(properties)
+        self._check_writable()
+        self._latest()
+        probe_once_per_process(self._chain.storage)
+        return delete_keys(self._place(), keys, wanted, stored_properties)
 
     def compact(
         self,

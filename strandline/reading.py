@@ -170,7 +170,7 @@ class ReadsRows:
         tail_seq = self.tail().next_seq
         start = tail_seq if from_seq is None else from_seq
         # What is wrong with the request is said now, and not by the first row that comes.
-        self.scan(columns, filter, start_seq=start)
+        self.scan(columns, filter, start_seq=start, all_rows=True)
         if start > tail_seq:
             raise BeyondTail(start, tail_seq)
 

@@ -42,7 +42,7 @@ from strandline.tableformat.retention import (
     apply_retention,
     check_page,
 )
-from strandline.tableformat.segments import OFFSET, PageRef, SegmentEntry, WindowEntry
+from strandline.tableformat.segments import OFFSET, TOMBSTONES, PageRef, SegmentEntry, WindowEntry
 from strandline.tableformat.values import INT64_MAX
 
 if TYPE_CHECKING:
@@ -346,7 +346,15 @@ def _add_segments(
         positions=positions,
         segments=draft.segments
         + tuple(_placed(entry, first_seq, committed_at) for entry in action.segments),
+        reader_features=_features(draft, action.segments),
     )
+
+
+def _features(draft: Manifest, added: Sequence[SegmentEntry]) -> tuple[str, ...]:
+    """What readers must know from now on; once there were tombstones, older versions list them."""
+    known = draft.reader_features
+    needed = TOMBSTONES not in known and any(entry.tombstones for entry in added)
+    return (*known, TOMBSTONES) if needed else known
 
 
 def _check_fence(draft: Manifest, token: str | None) -> None:
@@ -389,6 +397,8 @@ def _placed(entry: SegmentEntry, first_seq: int, committed_at: int) -> SegmentEn
 def _raised_marks(marks: dict[int, int], added: Sequence[SegmentEntry]) -> dict[int, int]:
     raised = dict(marks)
     for entry in added:
+        if entry.tombstones:
+            continue  # A delete is stamped now; rows with event times before it are not late.
         raised[entry.shard] = max(raised.get(entry.shard, 0), entry.max_ts)
     return raised
 

@@ -15,14 +15,15 @@ from strandline.tableformat.types import ColumnType
 SEQ_ID: Final = -1
 TS_ID: Final = -2
 WINDOW_ID: Final = -3
+DELETED_ID: Final = -4
 
 MILLISECOND_IDS: Final = frozenset({TS_ID, WINDOW_ID})
 """Plain integers on storage, but moments in meaning: they compare with a time that has a zone."""
 
 
-def _hidden(column_id: int, name: str) -> Column:
+def _hidden(column_id: int, name: str, kind: str = "int64") -> Column:
     return Column(
-        id=column_id, name=name, physical_name=name, type=ColumnType("int64"), nullable=False
+        id=column_id, name=name, physical_name=name, type=ColumnType(kind), nullable=False
     )
 
 
@@ -33,3 +34,6 @@ HIDDEN_COLUMNS: Final = MappingProxyType(
         "_window": _hidden(WINDOW_ID, "_window"),
     }
 )
+DELETED: Final = _hidden(DELETED_ID, "_deleted", "bool")
+"""Whether a row of a keyed table is a tombstone. Streams have it if they are asked for it, and only
+then do they have tombstones."""

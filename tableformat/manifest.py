@@ -24,7 +24,7 @@ FORMAT_NAME: Final = "strandline"
 FORMAT_VERSION: Final = 1
 KEYED: Final = "keyed"
 """The table has a primary key: of the rows with one key only the newest counts."""
-READER_FEATURES: Final[frozenset[str]] = frozenset({KEYED, "user_scope"})
+READER_FEATURES: Final[frozenset[str]] = frozenset({KEYED, segments.TOMBSTONES, "user_scope"})
 """Features a reader must understand, that this library does. Version 1 itself needs none."""
 STREAM: Final = "stream"
 """The feature of stream tables, which only their own reader understands."""
@@ -451,6 +451,15 @@ def _text_in(value: Any, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+def check_tombstones(manifest: Manifest, entry: segments.SegmentEntry) -> None:
+    """Refuse deleted keys where readers were not told of any: older ones would not apply them."""
+    if entry.tombstones and segments.TOMBSTONES not in manifest.reader_features:
+        raise CorruptTable(
+            f"manifest {manifest.version}: {entry.path} holds tombstones, and the reader feature "
+            f"{segments.TOMBSTONES!r} is not there"
+        )
+
+
 def _check_consistent(manifest: Manifest) -> None:
     """Rules between fields: what one of them says must not contradict another."""
     next_seq = manifest.next_seq
@@ -478,14 +487,22 @@ def _check_consistent(manifest: Manifest) -> None:
         raise CorruptTable(
             f"manifest {manifest.version}: its history is not its own commit and those before it"
         )
-    if (KEYED in manifest.reader_features) != bool(manifest.config.primary_key):
-        # Whoever does not know the feature would return rows that have been replaced.
-        raise CorruptTable(
-            f"manifest {manifest.version}: a primary key and the feature {KEYED!r} go together"
-        )
     if next_seq > INT64_MAX - 1 or manifest.trim_seq > next_seq:
         raise CorruptTable(f"manifest {manifest.version}: the trim point is beyond the tail")
     if manifest.files_floor > manifest.version:
         # No file could be new enough, and a writer would try again and again.
         raise CorruptTable(f"manifest {manifest.version}: the files floor is beyond the version")
+    _check_keyed(manifest)
     check_lifecycle(manifest)
+
+
+def _check_keyed(manifest: Manifest) -> None:
+    """Whoever does not know the features would return rows that were replaced, or deleted."""
+    if (KEYED in manifest.reader_features) != bool(manifest.config.primary_key):
+        raise CorruptTable(
+            f"manifest {manifest.version}: a primary key and the feature {KEYED!r} go together"
+        )
+    if segments.TOMBSTONES in manifest.reader_features and not manifest.config.primary_key:
+        raise CorruptTable(f"manifest {manifest.version}: tombstones without a primary key")
+    for entry in manifest.segments:
+        check_tombstones(manifest, entry)

@@ -117,7 +117,7 @@ def encode_page(entries: Sequence[SegmentEntry], schema: Schema) -> bytes:
     fields = list(FIXED)
     for field, values in (
         (INDEX, [segments.index_fields(e) for e in entries]),
-        (EXTRA, [e.extra for e in entries]),
+        (EXTRA, [segments.extra_fields(e) for e in entries]),
     ):
         if any(values):
             fields.append(field)
@@ -355,6 +355,7 @@ class SegmentPage:
             else segments.OFFSET
         )
         index = self._json(INDEX.name, row)
+        where = f"page {self._ref.path}: {row['path']}"
         entry = segments.SegmentEntry(
             path=row["path"],
             window=name.window,
@@ -373,8 +374,8 @@ class SegmentPage:
             rows_are=rows_are,
             seq_base=base if rows_are == segments.OFFSET else 0,
             ts_stored=row["ts_stored"],
-            extra=self._json(EXTRA.name, row),
-            **segments.index_fields_from_json(index, f"page {self._ref.path}: {row['path']}"),
+            **segments.extra_fields_from_json(self._json(EXTRA.name, row), where),
+            **segments.index_fields_from_json(index, where),
         )
         segments.check_entry(entry, f"page {self._ref.path}:")
         return entry

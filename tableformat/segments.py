@@ -33,6 +33,8 @@ OFFSET: Final = "offset"
 """A row's sequence number is `seq_base` plus its `_off` column."""
 STORED: Final = "stored"
 """A row's sequence number is its `_seq` column: rows of several batches are in one file."""
+TOMBSTONES: Final = "tombstones"
+"""The field of an entry whose rows delete keys, and the reader feature of tables that have some."""
 _PARQUET_FRAME_BYTES: Final = 12
 
 
@@ -102,6 +104,8 @@ class SegmentEntry(Summary):
     """Only for OFFSET: what `_off` counts from."""
     ts_stored: bool = False
     """Whether the file holds `_ts`; otherwise it follows from the time column."""
+    tombstones: bool = False
+    """Whether its rows say that keys are deleted: they hold the key and no other column."""
     index: IndexRef | None = None
     """The index file beside it; None: there is none, and its rows are scanned."""
     index_debt: KindsByColumn = field(default_factory=dict)
@@ -127,7 +131,20 @@ def segment_document(entry: SegmentEntry) -> dict[str, Any]:
     if entry.rows_are == OFFSET:
         out["seq_base"] = str(entry.seq_base)
     out["ts_stored"] = entry.ts_stored
-    return {**entry.extra, **out, **index_fields(entry)}
+    return {**extra_fields(entry), **out, **index_fields(entry)}
+
+
+def extra_fields(entry: SegmentEntry) -> dict[str, Any]:
+    """What a page keeps of an entry in its column `extra`: seldom said, or not known here."""
+    return {**entry.extra, **({TOMBSTONES: True} if entry.tombstones else {})}
+
+
+def extra_fields_from_json(value: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Decode and check what stands in `extra`, as fields for a record."""
+    extra = {key: value[key] for key in value if key not in _SEGMENT_FIELDS}
+    if value.get(TOMBSTONES) is None:
+        return {"extra": extra}
+    return {"extra": extra, "tombstones": Fields(value, where).flag(TOMBSTONES)}
 
 
 def index_fields(entry: SegmentEntry) -> dict[str, Any]:
@@ -171,6 +188,7 @@ _SEGMENT_FIELDS: Final = frozenset(
         "ts_stored",
         "index",
         "index_debt",
+        TOMBSTONES,
     ]
 )
 
@@ -192,8 +210,8 @@ def segment_from_json(value: Any, where: str = "segment") -> SegmentEntry:
         rows_are=rows_are,
         seq_base=fields.int64("seq_base") if rows_are == OFFSET else 0,
         ts_stored=fields.flag("ts_stored"),
-        extra={key: value[key] for key in value if key not in _SEGMENT_FIELDS},
         encoded=codec.to_text(value, where),
+        **extra_fields_from_json(value, where),
         **index_fields_from_json(value, where),
         **_summary_fields(fields),
     )

@@ -6,8 +6,8 @@ one made of it is looked at again; rows that were appended later are not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from strandline.catalog.commit import COMMIT_TIMEOUT_S, commit
 from strandline.catalog.locating import Replacement, missing_from
@@ -28,7 +28,9 @@ from strandline.tableformat.expressions import all_of, col
 from strandline.tableformat.hidden_columns import WINDOW_ID
 from strandline.tableformat.replacing import PresentFence
 from strandline.writers.compacting import discard
+from strandline.writers.deleting_keys import delete_winners
 from strandline.writers.layout import MAX_FILES_PER_COMMIT
+from strandline.writers.results import Deleted
 from strandline.writers.rewriting import Instructions, rewrite
 
 if TYPE_CHECKING:
@@ -41,22 +43,6 @@ if TYPE_CHECKING:
     from strandline.writers.rewriting import Rewritten
 
 _LEAST_TRIES: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """What a delete did."""
-
-    version: int
-    rows: int
-    """Rows that matched, and are gone from this version on."""
-    segments_dropped: int = 0
-    """Segments of which every row went, most of them unread."""
-    segments_rewritten: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain values."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +67,16 @@ class _Part:
 
 
 def delete_where(place: Place, condition: Expression, fence: str | None = None) -> Deleted:
-    """Take the rows out for which the filter is true; the others keep their numbers."""
+    """Take the rows out for which the filter is true; the others keep their numbers.
+
+    In a keyed table that is right where the filter asks about the key alone, because then a row
+    matches together with all that it has replaced. By any other filter, keys are deleted whose
+    newest row matches.
+    """
+    head = place.head.manifest
+    key = set(head.config.primary_key)
+    if key and not columns_of(bind(condition, head.schema)) <= key:
+        return delete_winners(place, condition, fence)
     return _Delete(place, condition, fence).run()
 
 
@@ -125,7 +120,8 @@ class _Delete:
     def _once(self, end_seq: int) -> Deleted:
         head = self._refresh()
         bound = self._bound(head, end_seq)
-        for split in plan_scan(self._chain.service, head, bound).splits:
+        # A tombstone stays: rows that came meanwhile may have lost to it.
+        for split in plan_scan(self._chain.service, head, bound, tombstones=False).splits:
             self._look_at(head, bound, split)
         parts = list(self._parts.values())
         added = tuple(entry for part in parts for entry in part.left)
@@ -152,7 +148,6 @@ class _Delete:
         return Deleted(version, replacement.deleted_rows, dropped, len(parts) - dropped)
 
     def _bound(self, head: Manifest, end_seq: int) -> Bound:
-        _check_keyed(bind(self._condition, head.schema), head)
         terms = [self._condition]
         if end_seq < head.next_seq:
             terms.append(col("_seq") < end_seq)
@@ -199,15 +194,3 @@ class _Delete:
 
     def _discard(self, parts: dict[str, _Part]) -> None:
         discard(self._place, [path for part in parts.values() for path in part.files])
-
-
-def _check_keyed(bound: Bound, head: Manifest) -> None:
-    """In a keyed table, rows that had been replaced would count again once their winner is gone."""
-    key = set(head.config.primary_key)
-    if key and not columns_of(bound) <= key:
-        names = ", ".join(column.name for column in head.key_columns)
-        raise InvalidInput(
-            f"this table has a primary key: a delete may ask about its columns ({names}) and no "
-            "others, or older rows of a key would come back. Nothing was changed. Find the keys "
-            "with a scan, and delete by these."
-        )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from strandline.tableformat.actions import ExternalKey
 
@@ -30,6 +30,23 @@ class Commit:
     A table remembers the result of a writer's newest batch only. So nothing was written, `rows` is
     0, the sequence numbers are an empty range, and `version` is that of the newest batch.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete did."""
+
+    version: int
+    rows: int
+    """Rows that matched, and are gone from this version on; of a keyed table the keys, where the
+    filter asked for more than the key."""
+    segments_dropped: int = 0
+    """Segments of which every row went, most of them unread."""
+    segments_rewritten: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def added_result(made: Manifest, rows: int = 0, dropped: int = 0) -> Commit:

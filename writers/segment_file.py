@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 OFFSET_COLUMN: Final = "_off"
 SEQ_COLUMN: Final = "_seq"
 TIME_COLUMN: Final = "_ts"
+DELETED_COLUMN: Final = "_deleted"
 MAGIC: Final = b"PAR1"
 TAIL_BYTES: Final = 8
 """Behind the footer: its length in four bytes, then the magic."""
@@ -74,6 +75,7 @@ def encode_segment(
     store_ts: bool = False,
     in_haste: bool = False,
     at_leisure: bool = False,
+    tombstones: bool = False,
 ) -> SegmentFile:
     """Encode rows that have exactly the schema's columns.
 
@@ -82,8 +84,12 @@ def encode_segment(
     `seqs`: each row's sequence number, for a file that holds rows of several batches.
     `in_haste`: encode like a small file, with nothing that only serves later reads.
     `at_leisure`: nobody waits, so filters may take longer to build and come out smaller.
+    `tombstones`: the rows are keys that are deleted, and say so in a column of their own.
     """
     table = _physical_table(rows, schema, offsets, seqs, ts_ms if store_ts else None)
+    if tombstones:
+        deleted = pa.field(DELETED_COLUMN, pa.bool_(), nullable=False)
+        table = table.append_column(deleted, pa.repeat(pa.scalar(value=True), table.num_rows))
     nan_columns = _columns_with_nan(table, schema)
     small = in_haste or table.num_rows < _SMALL_FILE_ROWS
     distinct = _distinct_in_samples(table, schema, small=small)

@@ -133,7 +133,7 @@ def manifest(root: Path, version: int) -> dict[str, Any]:
     need(found.get("format") == "strandline", "not a manifest")
     need(found.get("format_version") == 1, "format version", "unsupported")
     features = found["reader_features"]
-    need(set(features) <= {"keyed"}, f"features {features}", "unsupported")
+    need(set(features) <= {"keyed", "tombstones"}, f"features {features}", "unsupported")
     need(int64(found["version"]) == version == int64(found["commit"]["version"]), "version")
     need((found["parent_xxh64"] is None) == (version == 1), "parent_xxh64")
     history = [int64(record["version"]) for record in found["history"]]
@@ -173,7 +173,8 @@ def check_schema(columns: list[dict[str, Any]], next_id: int) -> None:
 
 
 def check_key(columns: list[dict[str, Any]], key: list[int], features: list[str]) -> None:
-    """[KEY-1] [KEY-2]."""
+    """[KEY-1] [KEY-2] [KEY-7]."""
+    need(key or "tombstones" not in features, "tombstones without a key")
     need(bool(key) == ("keyed" in features) and len(set(key)) == len(key), "primary_key")
     by_id = {column["id"]: column for column in columns}
     for column in (by_id[column_id] for column_id in key):
@@ -239,7 +240,10 @@ def segments(root: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
         rows = page_rows(page(root, ref, "parquet"))
         need(set(PAGE_COLUMNS) <= set(rows.column_names), "columns of a page")
         need(rows.num_rows == ref["entries"], "entries of a page")
-        for row in rows.select(PAGE_COLUMNS).to_pylist():
+        if "extra" not in rows.column_names:
+            rows = rows.append_column("extra", pa.nulls(rows.num_rows, pa.string()))
+        for row in rows.select([*PAGE_COLUMNS, "extra"]).to_pylist():
+            row["tombstones"] = json.loads(row.pop("extra") or "{}").get("tombstones", False)
             row["rows_are"] = {None: "dense", -1: "stored"}.get(row["seq_base"], "offset")
             counted = (*PAGE_INTEGERS, "seq_base")
             for name in counted if row["rows_are"] == "offset" else PAGE_INTEGERS:
@@ -249,6 +253,9 @@ def segments(root: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
     need(len(set(paths)) == len(paths), "a file is listed twice")
     tail = int64(found["tail"]["next_seq"])
     need(all(entry["max_seq"] < tail for entry in entries), "rows beyond the tail")
+    for entry in entries:
+        said = "tombstones" in found["reader_features"]
+        need(said or not entry["tombstones"], "tombstones without the feature")
     return entries
 
 
@@ -276,7 +283,13 @@ def checked(entry: dict[str, Any]) -> dict[str, Any]:
     need(entry["footer_bytes"] + 12 <= out["size_bytes"], "footer")
     need(start <= out["min_ts"] <= out["max_ts"] < start + duration, "timestamps")
     base = int64(entry["seq_base"]) if entry["rows_are"] == "offset" else 0
-    return {**out, "window": start, "seq_base": base}
+    need(entry.get("tombstones") in (None, False, True), "tombstones")
+    return {
+        **out,
+        "window": start,
+        "seq_base": base,
+        "tombstones": entry.get("tombstones") is True,
+    }
 
 
 # --- sections 5, 9 and 10: rows -----------------------------------------------------------------
@@ -327,7 +340,10 @@ def segment_rows(root: Path, found: dict[str, Any], entry: dict[str, Any]) -> pa
     stored = pq.ParquetFile(
         pa.BufferReader(data), metadata=metadata, page_checksum_verification=True
     ).read(use_threads=False)
-    out: dict[str, Any] = {}
+    deleted, key = entry["tombstones"], found["config"].get("primary_key", [])
+    need(deleted == ("_deleted" in stored.column_names), "[KEY-8] tombstones or not")
+    need(not deleted or set(stored.column("_deleted").to_pylist()) == {True}, "_deleted")
+    out: dict[str, Any] = {"_deleted": pa.array([deleted] * entry["row_count"])}
     for column in found["schema"]["columns"]:
         wanted = arrow_type(column["type"])
         if column["physical_name"] in stored.column_names:
@@ -336,7 +352,7 @@ def segment_rows(root: Path, found: dict[str, Any], entry: dict[str, Any]) -> pa
             out[column["name"]] = values.cast(wanted)
         else:
             out[column["name"]] = pa.nulls(entry["row_count"], wanted)
-        if not column["nullable"]:
+        if not column["nullable"] and not (deleted and column["id"] not in key):
             need(out[column["name"]].null_count == 0, f"a null in {column['name']}")
     out["_seq"] = pa.array(sequence(stored, entry), pa.int64())
     out["_ts"] = pa.array(timestamps(stored, found, entry), pa.int64())
@@ -418,11 +434,12 @@ def scan(root: Path, version: int | None) -> list[dict[str, Any]]:
             dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
         ]
     visible = [r for r in rows if int(r["_seq"]) >= trim and int(r["_ts"]) >= floor]
-    return sorted(winners(found, visible), key=lambda row: int(row["_seq"]))
+    kept = [row for row in winners(found, visible) if row.pop("_deleted") == "0"]
+    return sorted(kept, key=lambda row: int(row["_seq"]))
 
 
 def winners(found: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """[KEY-3] In a keyed table, the newest row of each key."""
+    """[KEY-3] In a keyed table, the newest row of each key, which may be a tombstone."""
     key = found["config"].get("primary_key", [])
     names = [column["name"] for column in found["schema"]["columns"] if column["id"] in key]
     if not key:

@@ -240,6 +240,28 @@ _edit(
     "The feature `keyed` in a table without a key.",
     lambda d: d.update(reader_features=["keyed"]),
 )
+_edit(
+    "tombstones_without_feature",
+    "corrupt",
+    "Deleted keys that readers are not warned of.",
+    lambda d: (_keyed([2])(d), _segment(tombstones=True)(d)),
+)
+_edit(
+    "tombstones_without_key",
+    "corrupt",
+    "The feature `tombstones` in a table without a key.",
+    lambda d: d.update(reader_features=["tombstones"]),
+)
+_edit(
+    "tombstones_that_are_rows",
+    "corrupt",
+    "An entry that says tombstones of a file with rows.",
+    lambda d: (
+        _keyed([2])(d),
+        _segment(tombstones=True)(d),
+        d.update(reader_features=["keyed", "tombstones"]),
+    ),
+)
 _edit("key_named_twice", "corrupt", "A key with the same column twice.", _keyed([2, 2]))
 _edit("key_of_floats", "corrupt", "A key whose values have no bytes.", _keyed([2], type="float64"))
 _edit("key_may_be_null", "corrupt", "A key that allows nulls.", _keyed([2], nullable=True))

@@ -423,6 +423,40 @@ def keyed(world: World) -> None:
     world.commit_by_hand("trim", trim_seq="1")
 
 
+@golden(
+    "Tombstones: inline and in pages, for rows of the past and the future, late rows, a trim "
+    "point.",
+    also=(5, 7),
+)
+def tombstones(world: World) -> None:
+    schema = {"ts": "timestamptz", "shop": "string", "item": "int32", "price": "float64"}
+    table = world.create(
+        schema,
+        time_column="ts",
+        ttl="1d",
+        uncapped=True,
+        primary_key=["shop", "item"],
+        shard_by="shop",
+        shards=2,
+    )
+
+    def upsert(*rows: tuple[float, str, int, float | None]) -> None:
+        table.upsert([dict(zip(schema, (at(row[0]), *row[1:]), strict=True)) for row in rows])
+
+    with small_limits():
+        upsert((1, "a", 1, 1.0), (2, "a", 2, 2.0), (30, "b", 1, 3.0), (1, "c", 1, 4.0))
+        # One of each: a row of the past, one of the future, a key that nobody has seen.
+        table.delete(keys=[("a", 1), ("b", 1), ("z", 9)])
+        # The first is older than its delete, the second newer, the third never deleted.
+        upsert((3, "a", 1, 5.0), (31, "b", 1, 6.0), (4, "c", 1, None))
+        table.delete(filter="price = 2.0")
+        upsert((1, "a", 2, 7.0), (23.5, "z", 9, 8.0))
+        table.evolve(rename={"price": "cost"}, add={"note": "string"})
+    table.delete(keys=[("c", 1)])
+    # The tombstone of ("a", 1) is trimmed: the row that came late counts.
+    world.commit_by_hand("trim", trim_seq="5")
+
+
 @golden("A fence: it changes nothing for readers.")
 def fence(world: World) -> None:
     table = world.create({"n": "int32"})
