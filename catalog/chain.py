@@ -75,6 +75,20 @@ class Chain:
         """Where a version of this chain lies."""
         return self.base + paths.manifest_path(version).removeprefix(paths.META)
 
+    def gc_marker_path(self, version: int) -> str:
+        """Where the marker lies that says: versions below may be gone."""
+        return self.gc_folder + paths.gc_marker_path(version).removeprefix(paths.GC_MARKERS)
+
+    @property
+    def manifests_folder(self) -> str:
+        """Where the versions lie."""
+        return f"{self.base}manifests/"
+
+    @property
+    def gc_folder(self) -> str:
+        """Where the gc markers lie."""
+        return f"{self.base}gc/"
+
     def lock(self) -> AbstractContextManager[object]:
         """Queue up with others before a create, where that is cheap."""
         return self.storage.commit_lock() if self.storage.is_local else nullcontext()
@@ -83,8 +97,13 @@ class Chain:
         """The bytes of a manifest."""
         return codec.encode_document(made.to_json())
 
-    def announce(self, version: int) -> None:
-        """What has to be in the store before this version is."""
+    def announce(self, version: int) -> bool:
+        """What has to be in the store before the head is looked at from which a version is made.
+
+        Whether there is such a thing: it is there now, and the head must be looked at again.
+        """
+        del version
+        return False
 
     def load(self, version: int, known: Snapshot | None = None) -> Snapshot:
         """Read one version; `ObjectMissing` if it is not there. `known`: an earlier one, if any."""
@@ -123,7 +142,7 @@ class Chain:
 
     def _newest_name(self) -> int | None:
         after = ""
-        while name := self._first_name(f"{self.base}manifests/", after):
+        while name := self._first_name(self.manifests_folder, after):
             version = paths.manifest_version(name)
             if version is not None:
                 return version
@@ -200,7 +219,7 @@ class Chain:
     def largest_gc_marker(self) -> int:
         """Versions below this one may be gone; 0 if nothing was ever removed."""
         after = ""
-        while name := self._first_name(f"{self.base}gc/", after):
+        while name := self._first_name(self.gc_folder, after):
             version = paths.gc_marker_version(name)
             if version is not None:
                 return version

@@ -151,6 +151,8 @@ class _Attempt:
         self.timeout_s = timeout_s
         self.pauses = 0
         self.tries = 0
+        self.announced = False
+        """Before the head of this try was looked at."""
 
     def once(self, head: Snapshot, change: Change) -> tuple[Committed | None, Snapshot]:
         """One try. Without a result, the second value is the newer head to try again on."""
@@ -173,8 +175,11 @@ class _Attempt:
             return None, newest
         if isinstance(applied, AlreadyCommitted):
             return Committed(head, applied.position), head
+        if not self.announced:
+            self.announced = True
+            if self.chain.announce(applied.version):
+                return None, self.chain.refresh(head)
         data = self.chain.encode(applied)
-        self.chain.announce(applied.version)
         winner = self.create_version(applied.version, data, change.pending)
         if winner is not None:
             return None, self.chain.refresh(winner)

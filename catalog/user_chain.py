@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
@@ -24,11 +24,13 @@ from strandline.tableformat.manifest import CommitRecord
 from strandline.tableformat.stores.background import Background
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.storage import Storage
 
 SHARED: Final = (
-    *("schema", "next_column_id", "config", "floor_ts", "files_floor", "fence", "dropped_at"),
+    *("schema", "next_column_id", "config", "floor_ts", "fence", "dropped_at"),
     *("reader_features", "writer_features"),
 )
 """What the table says for all of its users."""
@@ -37,6 +39,8 @@ _NOTHING_KEPT: Final = PageCache(0)
 """Users are many: what belongs to one is not kept in memory, only in the local cache."""
 _ATTEMPTS: Final = 6
 _LISTERS: Final = 8
+_FOLDERS: Final = 256
+T = TypeVar("T")
 
 
 class UserChain(Chain):
@@ -63,7 +67,9 @@ class UserChain(Chain):
         root = self._root_head.manifest
         if found.manifest.root_version == root.version:
             return found
-        shared = {name: getattr(root, name) for name in SHARED}
+        shared: dict[str, Any] = {name: getattr(root, name) for name in SHARED}
+        if not found.manifest.version:
+            shared["files_floor"] = root.files_floor
         return replace(found, manifest=replace(found.manifest, **shared, root_version=root.version))
 
     def _find_head(self) -> Snapshot:
@@ -93,9 +99,12 @@ class UserChain(Chain):
             raise CorruptTable(f"{where} is not of user {self.user[:120]!r}")
         if fields.identity("table_uuid") != self._root_head.manifest.table_uuid:
             raise CorruptTable(f"{where} is of another table")
-        fields.int64("root_version", least=1)
-        document = {**self._shared_json(), **fields.value}
-        decoded = manifest.from_json(document, version, known.manifest if known else None)
+        written_at = fields.int64("root_version", least=1)
+        # Written before users had files floors of their own: no file of theirs was ever removed.
+        document = {**self._shared_json(), "files_floor": "0", **fields.value}
+        decoded = manifest.from_json(
+            document, version, known.manifest if known else None, root_version=written_at
+        )
         decoded = replace(decoded, root_version=self._root_head.manifest.version)
         return Snapshot(decoded, codec.checksum(data), self.storage.clock_ms())
 
@@ -117,10 +126,14 @@ class UserChain(Chain):
             own["parent_xxh64"] = None
         return codec.encode_document(codec.to_text(own, f"manifest {made.version}"))
 
-    def announce(self, version: int) -> None:
-        """Before a user's first commit, say that there is one: listings find it by this."""
+    def announce(self, version: int) -> bool:
+        """Before a user's first commit, say that there is one: listings find it by this.
+
+        Vacuum raises the table's files floor before it lists users. Whoever looks at that floor
+        after the user could be listed is either listed, or sees the floor.
+        """
         if version != 1:
-            return
+            return False
         path, data = paths.user_card(self.user), orjson.dumps({"user": self.user})
         for attempt in range(_ATTEMPTS):
             try:
@@ -128,25 +141,48 @@ class UserChain(Chain):
             except OutcomeUnclear:
                 self.runtime.sleep(0.02 * 2**attempt)
             else:
-                return
+                return True
         self.storage.put_if_absent(path, data)
+        return True
 
 
 def list_users(storage: Storage, prefix: str, after: str | None) -> list[str]:
     """All users that begin with `prefix` and are greater than `after`, by their bytes."""
-
-    def folder(number: int) -> list[str]:
-        place = f"{paths.USER_CARDS}{number:02x}/"
-        found = []
-        for flat in storage.list(place):
-            name = names.plain_or_decoded(flat)
-            found.append(_read_card(storage, place + flat) if name is None else name)
-        return found
-
-    every = Background(_LISTERS, "strandline-users").map(folder, range(256))
+    every = Background(_LISTERS, "strandline-users").map(
+        lambda number: _users_in(storage, number), range(_FOLDERS)
+    )
     wanted = [name for some in every for name in some if name.startswith(prefix)]
     least = b"" if after is None else after.encode()
     return sorted((name for name in wanted if name.encode() > least), key=str.encode)
+
+
+def each_user(root: Chain, head: Snapshot, call: Callable[[str, UserChain], T]) -> Iterator[T]:
+    """The results for all users, several at a time and in no order.
+
+    One folder's names are in memory at a time, and the chains that are being looked at.
+    """
+    pool = Background(_LISTERS, "strandline-users")
+
+    def one(name: str) -> T:
+        return call(name, UserChain(root, head, name))
+
+    for names_here in names_by_folder(root.storage):
+        yield from pool.map(one, names_here)
+
+
+def names_by_folder(storage: Storage) -> Iterator[list[str]]:
+    """All users in no order, so that only some names are in memory at a time."""
+    for number in range(_FOLDERS):
+        yield _users_in(storage, number)
+
+
+def _users_in(storage: Storage, number: int) -> list[str]:
+    place = f"{paths.USER_CARDS}{number:02x}/"
+    found = []
+    for flat in storage.list(place):
+        name = names.plain_or_decoded(flat)
+        found.append(_read_card(storage, place + flat) if name is None else name)
+    return found
 
 
 def _read_card(storage: Storage, path: str) -> str:

@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from strandline.catalog.commit import MetadataChange, commit
+from strandline.catalog.user_chain import each_user
 from strandline.maintenance import grace
+from strandline.maintenance.reachability import has_users
 from strandline.maintenance.removing import remove_prefix
 from strandline.tableformat import expiry, paths
 from strandline.tableformat.errors import ImplausibleExpiry, ObjectMissing
-from strandline.tableformat.retention import RaiseFloor
+from strandline.tableformat.retention import RaiseFloor, without_hidden
 from strandline.tableformat.windows import format_duration
 
 if TYPE_CHECKING:
@@ -29,10 +31,14 @@ class ExpireReport:
     floor_before: int
     floor_ts: int
     version: int
-    segments_hidden: int
-    """As far as the manifest tells by itself; windows that were folded away count by their page."""
-    rows_hidden: int
-    bytes_hidden: int
+    segments_hidden: int | None
+    """As far as the manifest tells by itself; windows that were folded away count by their page.
+
+    None where nobody had to know: for tables of users all users are asked for it, which is done
+    with `dry_run` and where a share is the limit.
+    """
+    rows_hidden: int | None
+    bytes_hidden: int | None
     prefixes_removed: tuple[str, ...]
     """Windows whose grace is over."""
     files_removed: int
@@ -65,9 +71,10 @@ class ExpireReport:
         if self.floor_ts == self.floor_before:
             done = [f"version {self.version}: the floor stays at {self.floor_ts} ms"]
         else:
-            done[0] += (
-                f"{self.floor_before} to {self.floor_ts} ms, which hides {self.rows_hidden} rows "
-                f"in {self.segments_hidden} files"
+            done[0] += f"{self.floor_before} to {self.floor_ts} ms, which hides " + (
+                "the rows of all users below it"
+                if self.rows_hidden is None
+                else f"{self.rows_hidden} rows in {self.segments_hidden} files"
             )
         removed = "to be removed" if self.dry_run else "removed"
         done.append(
@@ -95,8 +102,7 @@ def expire(chain: Chain, head: Snapshot, options: ExpireOptions) -> tuple[Expire
     before, store_ms = head.manifest, chain.storage.clock_ms()
     now = store_ms if options.now_ms is None else options.now_ms
     floor = expiry.floor_for(before.config, now, before.floor_ts)
-    share = expiry.share_below(before, floor)
-    _check_plausible(chain, options, store_ms, share)
+    share = _check_plausible(chain, head, options, store_ms, floor)
     if floor > before.floor_ts and not options.dry_run:
         action = RaiseFloor(floor, grace.begins_ms(chain), options.grace_ms)
         head = commit(chain, head, MetadataChange((action,)), operation="expire").snapshot
@@ -106,9 +112,9 @@ def expire(chain: Chain, head: Snapshot, options: ExpireOptions) -> tuple[Expire
         floor_before=before.floor_ts,
         floor_ts=floor,
         version=head.manifest.version,
-        segments_hidden=share.segments_hidden,
-        rows_hidden=share.rows_hidden,
-        bytes_hidden=share.bytes_hidden,
+        segments_hidden=None if share is None else share.segments_hidden,
+        rows_hidden=None if share is None else share.rows_hidden,
+        bytes_hidden=None if share is None else share.bytes_hidden,
         prefixes_removed=tuple(removed),
         files_removed=files,
         bytes_removed=size,
@@ -121,17 +127,32 @@ def expire(chain: Chain, head: Snapshot, options: ExpireOptions) -> tuple[Expire
 
 
 def _check_plausible(
-    chain: Chain, options: ExpireOptions, store_ms: int, share: expiry.Share
-) -> None:
-    """Refuse to hide much of a table on the word of a clock that another one contradicts."""
-    if options.force:
-        return
+    chain: Chain, head: Snapshot, options: ExpireOptions, store_ms: int, floor: int
+) -> expiry.Share | None:
+    """Refuse to hide much of a table on the word of a clock that another one contradicts.
+
+    Gives what will be hidden; None where it would take a look at all users and decides nothing.
+    """
     skew = abs(store_ms - chain.runtime.now_ms())
-    allowed = options.max_share
-    if options.now_ms is None and skew > expiry.MOST_SKEW_MS:
+    allowed = 1.0 if options.force else options.max_share
+    if options.now_ms is None and skew > expiry.MOST_SKEW_MS and not options.force:
         allowed = min(allowed, expiry.MOST_SHARE)
+    if not has_users(head.manifest):
+        share = expiry.share_below(head.manifest, floor)
+    elif floor == head.manifest.floor_ts:
+        return expiry.Share(0, 0, 0, 0)
+    elif allowed < 1 or options.dry_run:
+        of_users = each_user(
+            chain,
+            head,
+            lambda _, user: expiry.share_below(without_hidden(user.find_head().manifest), floor),
+        )
+        share = sum(of_users, start=expiry.Share(0, 0, 0, 0))
+    else:
+        return None
     if share.share > allowed:
         raise ImplausibleExpiry(round(share.share, 3), allowed, skew)
+    return share
 
 
 def _remove_prefixes(

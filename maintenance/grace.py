@@ -57,7 +57,7 @@ def is_older(chain: Chain, path: str, moment: int) -> bool:
 
 def listed_versions(chain: Chain) -> list[int]:
     """Every version that has a manifest in the store, oldest first."""
-    names = chain.storage.list(paths.MANIFESTS)
+    names = chain.storage.list(chain.manifests_folder)
     return sorted(v for v in map(paths.manifest_version, names) if v is not None)
 
 
@@ -80,11 +80,11 @@ def settled(chain: Chain, head: Snapshot, moment: int) -> Settled:
 
 def _by_date(chain: Chain, newest: int, moment: int) -> int:
     """The newest version up to one that the store itself had at a time; 0 if there is none."""
-    if not newest or is_older(chain, paths.manifest_path(newest), moment):
+    if not newest or is_older(chain, chain.manifest_path(newest), moment):
         return newest
     versions = [v for v in listed_versions(chain) if v < newest]
     place = bisect_right(
-        versions, 0, key=lambda v: int(not is_older(chain, paths.manifest_path(v), moment))
+        versions, 0, key=lambda v: int(not is_older(chain, chain.manifest_path(v), moment))
     )
     return versions[place - 1] if place else 0
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.maintenance.expire import ExpireOptions, expire
-from strandline.maintenance.reachability import can_walk
-from strandline.maintenance.vacuum import expire_versions, vacuum
+from strandline.maintenance.reachability import can_walk, has_users
+from strandline.maintenance.users_vacuum import expire_all_versions, vacuum_all
 from strandline.tableformat.errors import CommitConflict
 from strandline.tableformat.retention import DropIfEmpty, seems_empty
 
@@ -65,14 +65,15 @@ def maintain(
     dropped = False
     if not dry_run:
         dropped, head = drop_if_empty(chain, head)
-    if not dropped and can_walk(head.manifest):
+    is_known = can_walk(head.manifest) or has_users(head.manifest)
+    if not dropped and is_known:
         progress("compact", 0, 1)
         steps["compact"] = compact(lambda done, of: progress("compact", done, of))
         progress("compact", 1, 1)
         head = chain.refresh(head)
     if history_ms is not None:
         progress("expire_versions", 0, 1)
-        steps["expire_versions"], head = expire_versions(
+        steps["expire_versions"], head = expire_all_versions(
             chain,
             head,
             older_than_ms=history_ms,
@@ -81,9 +82,9 @@ def maintain(
             dry_run=dry_run,
         )
         progress("expire_versions", 1, 1)
-    if can_walk(head.manifest):
+    if is_known:
         progress("vacuum", 0, 1)
-        steps["vacuum"], head = vacuum(chain, head, grace_ms=grace_ms, dry_run=dry_run)
+        steps["vacuum"], head = vacuum_all(chain, head, grace_ms=grace_ms, dry_run=dry_run)
         progress("vacuum", 1, 1)
     return MaintainReport(steps=steps, dropped=dropped), head
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
 from strandline.maintenance.expire import ExpireOptions, expire
-from strandline.maintenance.reachability import REMEMBERED
-from strandline.maintenance.vacuum import expire_versions, vacuum
+from strandline.maintenance.reachability import REMEMBERED, has_users
+from strandline.maintenance.users_vacuum import expire_all_versions, vacuum_all
 from strandline.tableformat import paths
 
 if TYPE_CHECKING:
@@ -59,12 +59,14 @@ def purge(
     """Expire, give up all history older than the grace, and remove what that leaves over."""
     head = chain.refresh(head)
     written = chain.storage.modified_ms(paths.manifest_path(head.manifest.version))
+    if has_users(head.manifest):
+        written = chain.storage.clock_ms()  # users may have committed up to now
     version = head.manifest.version
     expired, head = expire(chain, head, ExpireOptions(dry_run=dry_run, grace_ms=grace_ms))
-    versions, head = expire_versions(
+    versions, head = expire_all_versions(
         chain, head, older_than_ms=grace_ms, retain_last=1, grace_ms=grace_ms, dry_run=dry_run
     )
-    swept, head = vacuum(chain, head, grace_ms=grace_ms, dry_run=dry_run)
+    swept, head = vacuum_all(chain, head, grace_ms=grace_ms, dry_run=dry_run)
     report = PurgeReport(
         dry_run=dry_run,
         version=version,

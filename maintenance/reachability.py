@@ -53,11 +53,19 @@ probes; the others have rules of their own."""
 WALKED_FEATURES: Final[frozenset[str]] = frozenset({"primary_key"})
 """Features whose tables are walked in full here. Others may refer to files from elsewhere, as the
 chains of users do: what they need is not known, so nothing of them is removed."""
+USERS: Final = "user_scope"
+"""The feature of tables whose users have chains: each of these is walked apart."""
 
 
 def can_walk(manifest: Manifest) -> bool:
     """Whether everything that the table needs is found from its own versions."""
     return {*manifest.reader_features, *manifest.writer_features} <= WALKED_FEATURES
+
+
+def has_users(manifest: Manifest) -> bool:
+    """Whether rows lie in chains of users, and nothing else of the table is unknown here."""
+    features = {*manifest.reader_features, *manifest.writer_features}
+    return USERS in features and features <= WALKED_FEATURES | {USERS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ def remove_verified(storage: Storage, paths: Sequence[str], why: str) -> None:
 def _still_there(storage: Storage, paths: Sequence[str]) -> list[str]:
     """Those that the store still has: a few are asked for, many are looked up in a list."""
     if len(paths) > _ASKED_ONE_BY_ONE:
-        listed = {path for path, _ in storage.walk("")}
+        folders = {path[: path.rfind("/") + 1] for path in paths}
+        listed = {folder + name for folder in folders for name in storage.list(folder)}
         return [path for path in paths if path in listed]
     left = []
     for path in paths:

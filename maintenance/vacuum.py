@@ -141,19 +141,19 @@ def remove_versions(chain: Chain, head: Snapshot, before: Settled, *, dry_run: b
     kept = head.manifest.lifecycle
     moment = now_ms(chain) - MANIFEST_MIN_AGE_MS
     due = [
-        paths.manifest_path(version)
+        chain.manifest_path(version)
         for version in listed_versions(chain)
         if version < before.version
         and not kept.keeps(version)
-        and is_older(chain, paths.manifest_path(version), moment)
+        and is_older(chain, chain.manifest_path(version), moment)
     ]
     markers = [
-        paths.gc_marker_path(version)
-        for name in chain.storage.list(paths.GC_MARKERS)
+        chain.gc_marker_path(version)
+        for name in chain.storage.list(chain.gc_folder)
         if (version := paths.gc_marker_version(name)) is not None and version < kept.oldest_version
     ]
     if not dry_run and (due or markers):
-        chain.storage.put_if_absent(paths.gc_marker_path(kept.oldest_version), b"")
+        chain.storage.put_if_absent(chain.gc_marker_path(kept.oldest_version), b"")
         remove_verified(chain.storage, due, "the version was given up")
         remove_verified(chain.storage, markers, "a later marker says more")
     return [*due, *markers]

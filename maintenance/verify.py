@@ -6,7 +6,7 @@ the first fault, so that an operator learns the whole extent of the damage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -46,6 +46,10 @@ class Problem:
     """The file; None for a fault between files."""
     message: str
 
+    def of(self, user: str) -> Problem:
+        """The same, saying in whose rows."""
+        return Problem(self.path, f"user {user!r}: {self.message}")
+
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
@@ -67,6 +71,17 @@ class VerifyReport:
     def ok(self) -> bool:
         """Whether nothing was wrong."""
         return not self.problems
+
+    def __add__(self, other: VerifyReport) -> VerifyReport:
+        """Both together, for a table that consists of several chains."""
+        return replace(
+            self,
+            segments=self.segments + other.segments,
+            pages=self.pages + other.pages,
+            rows=self.rows + other.rows,
+            bytes=self.bytes + other.bytes,
+            problems=self.problems + other.problems,
+        )
 
     def __str__(self) -> str:
         what = f"{self.rows} rows in {self.segments} data files ({self.bytes} bytes)"

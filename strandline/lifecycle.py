@@ -168,12 +168,12 @@ class EndsThings:
         What was the newest within `grace` cannot be opened by its number any more, and its files
         stay until then for those who have it open.
         """
-        from strandline.maintenance import vacuum as work  # noqa: PLC0415
+        from strandline.maintenance import users_vacuum as work  # noqa: PLC0415
 
         self._check_writable()
         if type(retain_last) is not int or retain_last < 1:
             raise InvalidInput(f"retain_last must be an integer of 1 or more, not {retain_last!r}")
-        report, snapshot = work.expire_versions(
+        report, snapshot = work.expire_all_versions(
             self._chain,
             self._head,
             older_than_ms=duration_ms(older_than, "older_than"),
@@ -189,11 +189,13 @@ class EndsThings:
 
         By default it only says what it would remove.
         """
-        from strandline.maintenance import vacuum as work  # noqa: PLC0415
+        from strandline.maintenance import users_vacuum as work  # noqa: PLC0415
 
         self._check_writable()
         grace_ms = duration_ms(grace, "grace")
-        report, snapshot = work.vacuum(self._chain, self._head, grace_ms=grace_ms, dry_run=dry_run)
+        report, snapshot = work.vacuum_all(
+            self._chain, self._head, grace_ms=grace_ms, dry_run=dry_run
+        )
         self._see(snapshot)
         return report
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from strandline.catalog.user_chain import UserChain, list_users
+from strandline.catalog.user_chain import UserChain, list_users, names_by_folder
 from strandline.table import Table
 from strandline.tableformat.errors import InvalidInput, TableDropped
 from strandline.tableformat.names import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from strandline.maintenance.verify import VerifyReport
     from strandline.readers.scan import Scan
+    from strandline.writers.compacting import CompactReport
 
 
 class UserTable(Table):
@@ -37,23 +40,16 @@ class UserTable(Table):
         )
 
     def _no_log(self, *_: Any, **__: Any) -> NoReturn:
+        # A log says of which table its rows are, and not of which user.
         raise InvalidInput(
-            "a user's rows are appended with append(); writers with a log serve tables with "
-            "scope='shared'. Nothing was changed."
-        )
-
-    def _not_for_users(self, *_: Any, **__: Any) -> NoReturn:
-        raise InvalidInput(
-            "files of tables with scope='user' are not rewritten yet: compact, delete and "
-            "overwrite serve tables with scope='shared'. Nothing was changed. Rows of users end by "
-            "the table's ttl."
+            "a user's rows are appended with append(), with writer_id= and batch= exactly once; "
+            "writers with a log serve tables with scope='shared'. Nothing was changed."
         )
 
     evolve = fence = mark_dropped = set = expire = _of_the_table
     # Other users' files lie in the same folders: seen from here they would be garbage.
     vacuum = expire_versions = purge = maintain = _of_the_table
     writer = async_writer = recover = _no_log
-    compact = delete = overwrite = _not_for_users
 
 
 class UserScans:
@@ -130,15 +126,43 @@ class UsersTable(Table):
             "table.user(name), or table.scan_users() for all of them."
         )
 
-    def _not_yet(self, *_: Any, **__: Any) -> NoReturn:
-        raise InvalidInput(
-            "tables with scope='user' expire by whole windows: expire() does it for all users in "
-            "one commit. Removing single files or versions of them is not supported. Nothing was "
-            "changed."
-        )
+    def compact(
+        self,
+        sort_by: Sequence[str] | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        **options: Any,
+    ) -> CompactReport:
+        """Compact the files of each user, one user after the other, as `compact` does for one.
 
-    append = overwrite = delete = compact = _by_user
+        The report adds them up. `progress` is told of users done; how many there are is known
+        only at the end.
+        """
+        total = None
+        for done, user in enumerate(self._each()):
+            report = user.compact(sort_by, **options)
+            total = report if total is None else total + report
+            if progress is not None:
+                progress(done + 1, done + 1)
+        if total is None:
+            return super().compact(sort_by, **options)
+        return replace(total, url=self.url, version=self.version)
+
+    def verify(self, *, deep: bool = False, repair: bool = False) -> VerifyReport:
+        """Check the files of the table and of each user, as `verify` does for one."""
+        total = super().verify(deep=deep, repair=repair)
+        for user in self._each():
+            report = user.verify(deep=deep, repair=repair)
+            total += replace(report, problems=tuple(p.of(user.name) for p in report.problems))
+        return total
+
+    def _each(self) -> Iterator[UserTable]:
+        """Users one after the other; none of their handles is kept."""
+        self.refresh()
+        for names in names_by_folder(self._chain.storage):
+            for name in names:
+                yield self.user(name)
+
+    append = overwrite = delete = _by_user
     writer = async_writer = recover = _by_user
     _scan = files = tail = export = trim = rollback = tag = _by_user
-    # Seen from here no file is in use, and the table is empty.
-    vacuum = expire_versions = purge = maintain = _not_yet

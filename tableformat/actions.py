@@ -41,6 +41,7 @@ from strandline.tableformat.retention import (
     Retention,
     apply_retention,
     check_page,
+    without_hidden,
 )
 from strandline.tableformat.segments import OFFSET, TOMBSTONES, PageRef, SegmentEntry, WindowEntry
 from strandline.tableformat.values import INT64_MAX
@@ -229,6 +230,9 @@ def apply(
     draft = replace(head, version=version, parent_xxh64=head_xxh64, removed_files=())
     for action in actions:
         draft = _apply_one(draft, action, committed_at, cold_positions)
+    if draft.root_version is not None and draft.floor_ts:
+        # The table's floor rose without a commit of this user.
+        draft = without_hidden(draft)
     record = CommitRecord(
         version=version,
         commit_id=stamp.commit_id,

@@ -47,6 +47,14 @@ class Share:
     def share(self) -> float:
         return self.rows_hidden / self.rows if self.rows else 0.0
 
+    def __add__(self, other: Share) -> Share:
+        return Share(
+            self.rows + other.rows,
+            self.rows_hidden + other.rows_hidden,
+            self.segments_hidden + other.segments_hidden,
+            self.bytes_hidden + other.bytes_hidden,
+        )
+
 
 def share_below(manifest: Manifest, floor_ts: int) -> Share:
     """How much of the table lies in windows that end at or below a floor."""

@@ -348,11 +348,14 @@ def from_json(
     version: int,
     known: Manifest | None = None,
     understood: frozenset[str] = READER_FEATURES,
+    *,
+    root_version: int | None = None,
 ) -> Manifest:
     """Decode and check a manifest that was found under the name of `version`.
 
     What stands in `known`, an earlier manifest, in the very same words is taken from there: of
     two neighbouring versions most is the same, and writers in a queue decode one per commit.
+    `root_version`: of a user's manifest, the version of the table that it was written at.
     """
     reader_features, writer_features = check_readable(document, understood)
     fields = Fields(document, "manifest")
@@ -405,6 +408,7 @@ def from_json(
         writer_features=writer_features,
         lifecycle=lifecycle_from_json(fields),
         extra={key: document[key] for key in document if key not in _FIELDS},
+        root_version=root_version,
     )
     _check_consistent(manifest)
     return manifest
@@ -489,7 +493,7 @@ def _check_consistent(manifest: Manifest) -> None:
         )
     if next_seq > INT64_MAX - 1 or manifest.trim_seq > next_seq:
         raise CorruptTable(f"manifest {manifest.version}: the trim point is beyond the tail")
-    if manifest.files_floor > manifest.version:
+    if manifest.files_floor > manifest.files_version:
         # No file could be new enough, and a writer would try again and again.
         raise CorruptTable(f"manifest {manifest.version}: the files floor is beyond the version")
     _check_keyed(manifest)

@@ -126,7 +126,7 @@ def apply_retention(draft: Manifest, action: Retention, committed_at: int) -> Ma
     if isinstance(action, GiveUpVersions):
         return _give_up(draft, action)
     if isinstance(action, RaiseFilesFloor):
-        floor = min(max(action.files_floor, draft.files_floor), draft.version)
+        floor = min(max(action.files_floor, draft.files_floor), draft.files_version)
         return replace(draft, files_floor=floor)
     return _drop(draft, committed_at)
 

@@ -7,7 +7,7 @@ away; what is done stays done, so that a compaction that was broken off simply r
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.catalog.commit import commit
@@ -66,6 +66,12 @@ class CompactReport:
             f"{self.url}: {self.segments_before} segments with {self.rows} rows {what}, in "
             f"{self.runs} runs{lost}"
         )
+
+    def __add__(self, other: CompactReport) -> CompactReport:
+        """Both together, for what consists of several tables."""
+        counts = ("runs", "lost_runs", "segments_before", "segments_after", "rows", "rows_dropped")
+        sizes = ("bytes_before", "bytes_after")
+        return replace(self, **{n: getattr(self, n) + getattr(other, n) for n in (*counts, *sizes)})
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values."""

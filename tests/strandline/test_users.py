@@ -91,10 +91,9 @@ def test_one_commit_expires_the_rows_of_all_users(tmp_path: Path) -> None:
     assert table.scan_users().to_arrow().column("n").to_pylist() == [2, 2]
     assert bob.scan().to_arrow().column("n").to_pylist() == [2]
     assert bob.append([{"ts": day, "n": 3}]).dropped == 1
-    for handle in (table, bob):
-        for verb in ("vacuum", "maintain", "purge", "expire_versions"):
-            with pytest.raises(strandline.InvalidInput):
-                getattr(handle, verb)()
+    for verb in ("vacuum", "maintain", "purge", "expire_versions"):
+        with pytest.raises(strandline.InvalidInput, match="own handle"):
+            getattr(bob, verb)()
 
 
 def test_what_does_not_fit_the_scope_is_refused() -> None:
@@ -106,8 +105,8 @@ def test_what_does_not_fit_the_scope_is_refused() -> None:
         table.scan()
     with pytest.raises(strandline.InvalidInput, match="own handle"):
         table.user("a").evolve(add={"x": "int64"})
-    for verb in ("compact", "delete", "overwrite"):
-        with pytest.raises(strandline.InvalidInput, match="not rewritten yet"):
+    for verb in ("writer", "async_writer", "recover"):
+        with pytest.raises(strandline.InvalidInput, match="exactly once"):
             getattr(table.user("a"), verb)()
     with pytest.raises(strandline.InvalidInput, match="scope"):
         strandline.create_table(memory_url(), COLUMNS, scope="planet")
