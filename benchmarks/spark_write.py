@@ -31,7 +31,6 @@ def seconds(work: Callable[[], Any]) -> float:
 def main(rows: int) -> None:
     """Write both ways in turn, and show the best of each."""
     spark = strandline.spark.session("spark_write", config={"spark.sql.shuffle.partitions": "4"})
-    strandline.spark.register_source(spark)
     frame = spark.range(0, rows, 1, 4).selectExpr(
         "timestamp'2026-01-01 00:00:00Z' + make_dt_interval(0, 0, 0, id / 1000) AS ts",
         "id % 100000 AS user",

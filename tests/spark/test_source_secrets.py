@@ -53,7 +53,7 @@ import sys
 import strandline.spark
 from tests.spark.source_tables import events_frame, load
 events, url = sys.argv[1:]
-spark = strandline.spark.session(config={
+spark = strandline.spark.session(native=False, config={
     "spark.eventLog.enabled": "true", "spark.eventLog.dir": events,
     "spark.eventLog.compress": "false",
 })
@@ -65,15 +65,34 @@ assert load(spark, url).count() == 6
 spark.stop()
 """
 
+_LOGGED_NATIVE = _LOGGED.replace(
+    "strandline.spark.register_source(spark, storage_options=secret)",
+    """
+strandline.spark.enable(spark, storage_options={url: secret})
+""",
+).replace(
+    "spark.stop()",
+    """
+spark.sql(f"CREATE TABLE ev USING strandline LOCATION '{url}'")
+spark.sql("INSERT INTO ev SELECT * FROM ev WHERE n = 1")
+rows = spark.readStream.format("strandline").load(url).writeStream.format("noop")
+rows.trigger(availableNow=True).start().awaitTermination()
+spark.sql("SELECT * FROM ev").explain("extended")
+assert spark.table("ev").count() == 8
+spark.stop()
+""",
+)
+
 
 @pytest.mark.proof
-def test_event_logs_hold_no_secret(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [_LOGGED, _LOGGED_NATIVE], ids=["source", "native"])
+def test_event_logs_hold_no_secret(tmp_path: Path, script: str) -> None:
     """[C10] What Spark writes down of a job does not hold what travels with its tasks."""
     table = filled_table(tmp_path / "t", commits=0)
     (tmp_path / "events").mkdir()
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", _LOGGED, str(tmp_path / "events"), table.url],
+        [sys.executable, "-c", script, str(tmp_path / "events"), table.url],
         env={**os.environ, "PYTHONPATH": str(root)},
         cwd=tmp_path,
         capture_output=True,

@@ -131,7 +131,7 @@ def test_a_failing_task_is_repeated_by_the_next_run(spark: SparkSession, tmp_pat
 def reader_of(table: strandline.Table, **options: str) -> StreamReader:
     """The reader that Spark's planner would make."""
     settings = read_options({"path": table.url, **options})
-    return StreamReader(Rows(settings, spark_schema(table.manifest, None)))
+    return StreamReader(Rows(settings, spark_schema(table.manifest, settings)))
 
 
 def test_where_a_stream_begins(tmp_path: Path) -> None:
