@@ -1,90 +1,147 @@
-"""The native scan against `spark.read.parquet` over the same files: seconds, tasks, files, bytes.
+"""Queries in Spark over the same rows: Strandline, plain Parquet, Delta Lake and Iceberg.
 
-`python benchmarks/spark_scan.py --rows 10000000`; small sizes show that it runs, not how fast.
+    python benchmarks/spark_scan.py --rows 10000000 [--peers delta iceberg]
+
+Each format runs in a process of its own with the Spark that it supports; peers get PySpark 4.0 in
+build/spark40 and their jars from Maven. Answers are compared. Small sizes show that it runs, not
+how fast.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from bench_report import Verdict, say, verdicts
+from bench_report import table as show
+from spark_scan_child import ITS_FILES, START_MS
 
 import strandline
-import strandline.spark
 
-START_MS = 1_700_000_000_000
 BATCHES = 20
+USERS_PER_BATCH = 2_000
+PEERS_SPARK = Path(__file__).parents[1] / "build" / "spark40"
+PEERS_PYSPARK = "pyspark>=4.0,<4.1"
+CHILD = Path(__file__).with_name("spark_scan_child.py")
+MOST = 1.1
+Found = dict[str, dict[str, list[dict[str, Any]]]]
 
 
-def fill(place: Path, rows: int) -> strandline.Table:
-    """Events in the order of time, by users who come and go."""
+def user_name(number: int) -> str:
+    """Names in no order, so that least and greatest ones say nothing."""
+    return hashlib.blake2b(str(number).encode(), digest_size=8).hexdigest()
+
+
+def fill(folder: Path, rows: int) -> None:
+    """Events in the order of time, by users who come and go, as a table and as Parquet files."""
     table = strandline.create_table(
-        place, {"tm": "int64", "user": "int64", "v": "float64"}, time_column="tm"
+        folder / "strandline",
+        {"tm": "int64", "user": "string", "page": "string", "v": "float64"},
+        time_column="tm",
     )
+    (folder / "source").mkdir()
     chance = np.random.default_rng(1)
     each = max(1, rows // BATCHES)
+    pages = np.array([f"/page/{number}" for number in range(200)])
     for batch in range(BATCHES):
-        times = START_MS + np.arange(batch * each, (batch + 1) * each)
-        users = chance.integers(0, 1000, each) + batch * 1000
-        table.append(
-            pa.table({"tm": times, "user": users, "v": chance.random(each)}, schema=table.schema)
+        first = batch * USERS_PER_BATCH // 2  # half of them were there before
+        names = np.array([user_name(first + n) for n in range(USERS_PER_BATCH)])
+        data = pa.table(
+            {
+                "tm": START_MS + np.arange(batch * each, (batch + 1) * each),
+                "user": names[chance.integers(0, USERS_PER_BATCH, each)],
+                "page": pages[chance.integers(0, len(pages), each)],
+                "v": chance.random(each).round(3),
+            },
+            schema=table.schema,
         )
-    return table
+        table.append(data)
+        pq.write_table(data, folder / "source" / f"{batch:03}.parquet")
 
 
-def measured(spark: Any, frame: Any, repeats: int = 3) -> tuple[float, int]:
-    """The best of some runs, and the partitions that the query reads."""
-    tasks = frame.rdd.getNumPartitions()
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        frame.collect()
-        best = min(best, time.perf_counter() - start)
-        spark.catalog.clearCache()
-    return best, tasks
+def child(road: str, folder: Path, rows: int) -> Found:
+    """What a process with this format's Spark found."""
+    environment = dict(os.environ)
+    if road != "strandline":
+        if not (PEERS_SPARK / "pyspark").is_dir():
+            target = ["--target", str(PEERS_SPARK), PEERS_PYSPARK]
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", *target]
+            subprocess.run(command, check=True)  # noqa: S603 - our own pip
+        environment["PYTHONPATH"] = str(PEERS_SPARK)
+        environment.pop("SPARK_HOME", None)
+    user = user_name(BATCHES // 2 * USERS_PER_BATCH // 2)
+    command = [sys.executable, str(CHILD), road, str(folder), str(rows), user]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)  # noqa: S603 - ours
+    answers: Found = json.loads(done.stdout.splitlines()[-1])
+    return answers
 
 
-def main() -> None:
-    """Print one line per query and road."""
+def main() -> int:
+    """Print a table of all queries and roads; the exit code says whether all targets were met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    rows = parser.parse_args().rows
-    folder = Path(tempfile.mkdtemp())
-    try:
-        table = fill(folder / "t", rows)
-        spark = strandline.spark.session("spark_scan", memory="2g")
-        paths = [f"{table.url}/{path}" for path in table.files().column("path").to_pylist()]
-        roads = {
-            "native": strandline.spark.read(spark, table.url),
-            "parquet": spark.read.parquet(*paths),
+    parser.add_argument("--peers", nargs="*", default=["delta", "iceberg"])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="strandline-spark-") as name:
+        folder = Path(name)
+        fill(folder, options.rows)
+        found: Found = {}
+        for road in ("strandline", *options.peers):
+            for query, by_road in child(road, folder, options.rows).items():
+                found.setdefault(query, {}).update(by_road)
+    say(f"{options.rows:,} rows in {BATCHES} files, median of the runs")
+    return 0 if report(found) else 1
+
+
+def report(found: Found) -> bool:
+    """What each query took and read on each road, and the verdicts."""
+    lines, met = [], []
+    for query, by_road in found.items():
+        seconds = {
+            road: statistics.median(run["seconds"] for run in runs)
+            for road, runs in by_road.items()
         }
-        first, span = START_MS + rows // 2, rows // 100
-        queries = {
-            "full scan": "SELECT count(v), max(user), sum(tm) FROM t",
-            "aggregate": "SELECT user % 100, avg(v) FROM t GROUP BY 1",
-            "1% of time": f"SELECT sum(v) FROM t WHERE tm >= {first} AND tm < {first + span}",  # noqa: S608 - numbers
-            "one user": "SELECT count(*), sum(v) FROM t WHERE user = 5005",
-        }
-        print(f"{rows} rows, {len(paths)} files, {table.manifest.next_seq} numbers")
-        for name, text in queries.items():
-            for road, frame in roads.items():
-                frame.createOrReplaceTempView("t")
-                seconds, tasks = measured(spark, spark.sql(text))
-                print(f"{name:12} {road:8} {seconds:8.3f} s  {tasks} output partitions")
-        for name, text in (("1% of time", f"tm >= {first} AND tm < {first + span}"),):
-            plan = table.scan(filter=text).plan()
-            size = sum(entry.size_bytes for entry in plan.segments)
-            print(f"{name}: native reads {len(plan.segments)} of {len(paths)} files, {size} bytes")
-        spark.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for road, runs in by_road.items():
+            last = runs[-1]
+            size = f"{last['bytes'] / 1e6:.1f}"
+            lines.append((query, road, f"{seconds[road]:.3f}", last["tasks"], last["files"], size))
+        whole = query in ("full scan", "aggregate")
+        others = [ITS_FILES] if whole else [road for road in seconds if road != "strandline"]
+        most = MOST if whole else 1.0
+        for other in others:
+            ratio = seconds["strandline"] / seconds[other]
+            asked = f"{query}: at most {most} × {other}"
+            met.append(Verdict(asked, f"{ratio:.2f} ×", met=ratio <= most))
+    show(("query", "road", "seconds", "tasks", "files", "MB read"), lines)
+    same = all(
+        _same(runs[0]["answer"], by_road["strandline"][0]["answer"])
+        for by_road in found.values()
+        for runs in by_road.values()
+    )
+    met.append(Verdict("every road gives the same rows", str(same).lower(), met=same))
+    return verdicts(met)
+
+
+def _same(one: list[str], other: list[str]) -> bool:
+    """Sums of floats depend on the order of addition, in their last digits."""
+    return [_rounded(row) for row in one] == [_rounded(row) for row in other]
+
+
+def _rounded(row: str) -> list[str]:
+    parts = row.replace(")", "").split("=")
+    return [f"{float(p):.6g}" if p.replace(".", "").isdecimal() else p for p in parts]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

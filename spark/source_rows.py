@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from strandline.spark.arrow_schema import arrow_schema
 from strandline.spark.types import spark_type
 from strandline.tableformat.errors import CorruptTable, InvalidInput
-from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS
+from strandline.tableformat.hidden_columns import DELETED, HIDDEN_COLUMNS
 from strandline.tableformat.segments import segment_from_json
 
 if TYPE_CHECKING:
@@ -69,8 +69,9 @@ def spark_schema(manifest: Manifest, options: SourceOptions) -> StructType:
         names = [*(column.name for column in manifest.schema.columns), *hidden]
     fields = []
     for name in names:
-        if name in HIDDEN_COLUMNS:
-            fields.append(StructField(name, LongType(), nullable=False))
+        if name in HIDDEN_COLUMNS or name == DELETED.name:
+            kind = BooleanType() if name == DELETED.name else LongType()
+            fields.append(StructField(name, kind, nullable=False))
         else:
             column = manifest.schema.column(name)
             fields.append(StructField(column.name, spark_type(column.type)))

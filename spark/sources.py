@@ -20,11 +20,11 @@ from strandline.spark.filters import understood
 from strandline.spark.locations import root_of
 from strandline.spark.types import spark_type
 from strandline.tableformat.binding import bind
-from strandline.tableformat.errors import InvalidInput, TableNotFound, UnsupportedFormat
+from strandline.tableformat.errors import InvalidInput, TableNotFound
 from strandline.tableformat.expressions import Expression, Or, all_of, col
-from strandline.tableformat.hidden_columns import HIDDEN_COLUMNS
+from strandline.tableformat.hidden_columns import DELETED, HIDDEN_COLUMNS
 from strandline.tableformat.planning import parts_of
-from strandline.tableformat.segments import OFFSET, TOMBSTONES
+from strandline.tableformat.segments import OFFSET
 from strandline.tableformat.storage import open_storage
 
 if TYPE_CHECKING:
@@ -88,11 +88,13 @@ class Sources:
             "start_ts": max(request.start_ts or 0, floor_ts),
             "end_ts": request.end_ts,
             "winners": None,
+            "tombstones": DELETED.name in (request.columns or ()),
         }
         if table.config.primary_key and not request.all_rows:
             # What was asked for is about winners; a row that was trimmed replaces none.
             asked = {name: getattr(request, name) for name in ("start_seq", "end_seq", "end_ts")}
             state |= {"start_seq": trim_seq, "end_seq": None, "end_ts": None, "winners": asked}
+            state["tombstones"] = True
         self._keep(state, table)
         return {**_described(table, state, request), "live": not request.is_pinned}
 
@@ -128,7 +130,9 @@ class Sources:
         table = self._table(state)
         wanted = [*understood(filters, table.manifest.schema), *_inside(state)]
         bound = bind(all_of(wanted), table.manifest.schema) if wanted else None
-        plan = plan_scan(table.manifest_service, table.manifest, bound, tombstones=False)
+        plan = plan_scan(
+            table.manifest_service, table.manifest, bound, tombstones=state["tombstones"]
+        )
         entries = [
             split.entry
             for split in plan.splits
@@ -170,12 +174,6 @@ class Sources:
 
 def _described(table: Table, state: State, request: ReadRequest | None) -> dict[str, Any]:
     manifest = table.manifest
-    if state["winners"] is not None and TOMBSTONES in manifest.reader_features:
-        raise UnsupportedFormat(
-            f"keys of {table.url} were deleted, and Spark's own scan does not know deletes by key "
-            "yet: it would show their rows. Read the table with the data source "
-            "(spark.read.format('strandline')) or strandline.open_table(...).scan()."
-        )
     schema = manifest.schema
     time_id = manifest.config.time_column
     time = None if time_id is None else schema.by_id[time_id]
@@ -208,7 +206,15 @@ def _spark_schema(table: Table, request: ReadRequest) -> Any:
     if names is None:
         hidden = HIDDEN_COLUMNS if request.hidden_columns else ()
         names = [*(column.name for column in schema.columns), *hidden]
-    chosen = [HIDDEN_COLUMNS.get(name) or schema.column(name) for name in names]
+    known = {**HIDDEN_COLUMNS}
+    if not table.config.primary_key or request.all_rows:
+        known[DELETED.name] = DELETED
+    elif DELETED.name in names:
+        raise InvalidInput(
+            f"{DELETED.name} tells deletes from rows in the stream of changes: read with all_rows "
+            "(option allRows), or as a stream. Nothing was read."
+        )
+    chosen = [known.get(name) or schema.column(name) for name in names]
     if len(set(names)) != len(names) or not chosen:
         raise InvalidInput("columns must name at least one column, and none twice")
     return T.StructType(
@@ -249,7 +255,13 @@ def _has_cut(table: Table, state: State) -> bool:
     outside = [~test for test in inside]
     one = outside[0] if len(outside) == 1 else Or(tuple(outside))
     bound = bind(all_of([*inside, one]), table.manifest.schema)
-    plan = plan_scan(table.manifest_service, table.manifest, bound, indexes=False, tombstones=False)
+    plan = plan_scan(
+        table.manifest_service,
+        table.manifest,
+        bound,
+        indexes=False,
+        tombstones=state["tombstones"],
+    )
     return any(_is_cut(entry, state) for entry in plan.segments)
 
 

@@ -12,7 +12,6 @@ import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.Descending$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GreaterThan;
@@ -87,8 +86,7 @@ final class NewestRows {
     List order = Arrays.asList(new Object[] {descending("_ts"), descending("_seq")});
     LogicalPlan newest =
         new WindowGroupLimit(Scala.seq(keys), Scala.seq(order), new RowNumber(), 1, stored);
-    List deleted = Arrays.asList(new Object[] {columns.get("_deleted"), Literal.FalseLiteral()});
-    Expression test = new Not(new Coalesce(Scala.seq(deleted)));
+    Expression test = new Not((Expression) columns.get("_deleted"));
     List asked = afterwards();
     if (condition != null) {
       asked.add(condition);

@@ -2,6 +2,7 @@ package strandline.jvm;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -198,10 +199,14 @@ final class TableScan {
           column.dataType());
     }
 
-    /** A column by its name in the files, where `_seq` and `_ts` are often left out. */
+    /** A column by its name in the files, where hidden ones are often left out. */
     private Expression stored(String physical, DataType type) {
       if (physical.equals("_seq")) {
         return seq();
+      }
+      if (physical.equals("_deleted")) { // only files of deletes have it
+        return new Coalesce(Scala.seq(Arrays.asList(
+            new Object[] {file(physical, type), Literal.FalseLiteral()})));
       }
       return physical.equals("_ts") ? ts() : file(physical, type);
     }
@@ -284,7 +289,7 @@ final class TableScan {
       StructType fields = (StructType) given.dataType();
       StructType all = (StructType) relation.fileFormat().createFileMetadataCol().dataType();
       for (int i = 0; i < OURS.length; i++) {
-        if (!java.util.Arrays.asList(fields.fieldNames()).contains(OURS[i])) {
+        if (!Arrays.asList(fields.fieldNames()).contains(OURS[i])) {
           fields = fields.add(all.apply(OURS[i]));
         }
       }

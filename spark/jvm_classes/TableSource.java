@@ -49,8 +49,9 @@ public final class TableSource
   }
 
   public Tuple2 sourceSchema(SQLContext context, Option schema, String name, Map options) {
-    return new Tuple2(
-        shortName(), Tables.open((SparkSession) context.sparkSession(), options).schema());
+    // A stream of a keyed table is that of its changes, which may tell deletes apart.
+    Map all = (Map) options.updated("allRows", "true");
+    return new Tuple2(shortName(), Tables.open((SparkSession) context.sparkSession(), all).schema());
   }
 
   public Source createSource(

@@ -226,14 +226,57 @@ def test_appends_and_inserts_upsert(spark: SparkSession, named: Table) -> None:
     assert named.scan(all_rows=True).count() == 14
 
 
-def test_a_stream_gives_every_change(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+def test_deleted_keys_have_no_row(spark: SparkSession, named: Table) -> None:
+    """[C4] A tombstone hides what it has seen, and no row that comes later."""
+    filters = ("price = 20", "shop = 'a'", "shop = 'b' OR item = 2", "_seq < 5", "price IS NULL")
+    before = native(spark, named)
+    named.delete(keys=[("a", 1), ("x", 2), ("nobody", 7)])
+    named.delete(filter="price = 12")
+    named.append(rows((400_000, "x", 2, 5)))
+
+    assert shown(native(spark, named)) == python(named)
+    assert {row[:2] for row in python(named)} == {
+        *(("b", 1), ("d", 1), ("e", 1), ("x", 1), ("x", 2)),
+    }
+    assert shown(before) == WINNERS
+    live = spark.sql("SELECT shop, item, price FROM keyed_prices")
+    assert stored(live) == sorted(row[:3] for row in python(named))
+    for condition in filters:
+        everything = spark.createDataFrame(native(spark, named).toArrow())
+        found = native(spark, named).where(condition)
+        assert shown(found) == shown(everything.where(condition)), condition
+    every = native(spark, named, all_rows=True)
+    assert shown(every) == python(named, all_rows=True)
+    assert spark.sql("SELECT count(*) FROM keyed_prices WHERE shop = 'a'").collect()[0][0] == 0
+
+
+def test_changes_tell_deletes_apart(spark: SparkSession, table: Table) -> None:
+    """[KEY-9] `_deleted` is there when it is asked for, with all rows."""
+    table.delete(keys=[("a", 1)])
+    columns = ["shop", "price", "_seq", "_deleted"]
+
+    changes = strandline.spark.read(spark, table.url, columns=columns, all_rows=True)
+
+    assert stored(changes.where("_deleted")) == [("a", None, 11, True)]
+    assert changes.where("NOT _deleted").count() == 11
+    assert changes.where("price > 0").count() == 11
+    with pytest.raises(strandline.InvalidInput, match="all_rows"):
+        strandline.spark.read(spark, table.url, columns=columns)
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_stream_gives_every_change(
+    spark: SparkSession, table: Table, tmp_path: Path, *, deletes: bool
+) -> None:
     """[C7] What a stream has given is never taken back, so replaced rows are in it, too."""
+    table.delete(keys=[("a", 1)])
     place = str(tmp_path / "checkpoint")
+    columns = ("columns", "shop,_seq,_deleted") if deletes else ("hiddenColumns", "true")
 
     def run() -> list[int]:
         query = (
             spark.readStream.format("strandline")
-            .option("hiddenColumns", "true")
+            .option(*columns)
             .load(table.url)
             .writeStream.format("memory")
             .queryName("keyed_changes")
@@ -244,4 +287,4 @@ def test_a_stream_gives_every_change(spark: SparkSession, table: Table, tmp_path
         query.awaitTermination()
         return sorted(row._seq for row in spark.table("keyed_changes").collect())  # noqa: SLF001
 
-    assert run() == list(range(11))
+    assert run() == list(range(12 if deletes else 11))
