@@ -172,8 +172,10 @@ def each_user(root: Chain, head: Snapshot, call: Callable[[str, UserChain], T]) 
 
 def names_by_folder(storage: Storage) -> Iterator[list[str]]:
     """All users in no order, so that only some names are in memory at a time."""
-    for number in range(_FOLDERS):
-        yield _users_in(storage, number)
+    pool = Background(_LISTERS, "strandline-users")
+    for begin in range(0, _FOLDERS, _LISTERS):
+        numbers = range(begin, begin + _LISTERS)
+        yield from pool.map(lambda number: _users_in(storage, number), numbers)
 
 
 def _users_in(storage: Storage, number: int) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+from strandline.catalog import user_chain
 from strandline.catalog.page_cache import PAGES
 from strandline.catalog.runtime import Runtime
 from strandline.readers import read_ahead
@@ -109,7 +110,7 @@ def scripted(seed: int, thresholds: Mapping[str, int] | None = None) -> Iterator
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(probe, "secrets", names)
         patch.setattr(local, "random_hex", names.token_hex)
-        for module in (append, rewriting):
+        for module in (append, rewriting, user_chain):
             patch.setattr(module, "Background", InlineExecutor)
         for pool in ("_LOCAL", "_REMOTE"):
             patch.setattr(read_ahead, pool, InlineExecutor())
