@@ -21,8 +21,6 @@ class Index:
 
 def our_postings(folder: Path) -> Index:
     """Build postings of `user_id` for each segment, as its writer does."""
-    import pyarrow as pa
-
     import strandline
     from strandline.tableformat.indexes.kinds import KINDS
     from strandline.tableformat.indexes.zones import ColumnZones, ZoneLayout
@@ -31,8 +29,9 @@ def our_postings(folder: Path) -> Index:
     column = table.manifest.schema.column("user_id")
     zone_rows = table.config.zone_rows
     seconds, size = 0.0, 0
-    for batch in table.scan(["user_id"]).to_batches():
-        values = pa.chunked_array([batch.column(0)])
+    scan = table.scan(["user_id"])
+    for entry in scan.plan().segments:
+        values = scan.of_segments([entry]).to_arrow().column(0)
         begun = time.perf_counter()
         zones = ColumnZones(values, column.type, ZoneLayout(len(values), zone_rows))
         built = KINDS["postings"].build(zones)

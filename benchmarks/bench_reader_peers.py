@@ -333,10 +333,10 @@ class LanceQueries:
 
 OURS = Strandline("strandline")
 OURS_BARE = Strandline("strandline without indexes", indexes=False)
-OURS_SORTED = Strandline("strandline sort_by", sort_by=["user_id"], zone_pages=True)
-OURS_POSTINGS = Strandline(
-    "strandline postings", indexes={"user_id": ["postings"]}, zone_pages=True
-)
+_FOR_LOOKUPS: dict[str, Any] = {"zone_pages": True, "zone_rows": 512}
+"""A page of few rows is all that a lookup has to decode around a row it wants."""
+OURS_SORTED = Strandline("strandline sort_by", sort_by=["user_id"], **_FOR_LOOKUPS)
+OURS_POSTINGS = Strandline("strandline postings", indexes={"user_id": ["postings"]}, **_FOR_LOOKUPS)
 ALL: dict[str, Contestant] = {
     c.name: c
     for c in [

@@ -6,9 +6,10 @@ request and the start of a decoder, many of them can share.
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from strandline.readers.sources import decode_together
@@ -50,11 +51,32 @@ def _together(readers: Sequence[SplitReader]) -> list[pa.Table]:
     fitting = [
         (reader, piece) for reader, piece in zip(readers, pieces, strict=True) if piece is not None
     ]
-    found = iter(decode_together(_fetched(readers[0].storage, fitting)))
+    stored = decode_together(_fetched(readers[0].storage, fitting))
+    tables = [reader.logical(one) for (reader, _), one in zip(fitting, stored, strict=True)]
+    found = iter(_matching([reader for reader, _ in fitting], tables))
     return [
-        _alone(reader) if piece is None else reader.finish(next(found))
+        _alone(reader) if piece is None else next(found)
         for reader, piece in zip(readers, pieces, strict=True)
     ]
+
+
+def _matching(readers: Sequence[SplitReader], tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
+    """The matching rows of each reader; neighbours that ask alike are asked in one go."""
+    begin = 0
+    while begin < len(readers):
+        first, schema = readers[begin], tables[begin].schema
+        end = begin + 1
+        while (
+            end < len(readers)
+            and tables[end].schema.equals(schema)
+            and readers[end].asks_like(first)
+        ):
+            end += 1
+        found, mask = first.matching(pa.concat_tables(tables[begin:end]))
+        ends = np.cumsum([table.num_rows for table in tables[begin:end]])
+        hits = np.append(0, np.cumsum(mask)[ends - 1]).tolist()
+        yield from (found.slice(at, until - at) for at, until in pairwise(hits))
+        begin = end
 
 
 def _fetched(

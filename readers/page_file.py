@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -60,11 +61,16 @@ class PageSet:
         return [column.name for column in self.columns]
 
     @property
+    def has_dictionary(self) -> bool:
+        """Whether each row group needs dictionary pages of its own."""
+        return any(block.has_dictionary for block in self.blocks)
+
+    @property
     def shape(self) -> tuple[object, ...]:
         """What must be equal for pages of several files to be put into one."""
         metas = [self.table.metas[leaf] for column in self.columns for leaf in column.leaves]
         elements = [(column.name, column.elements) for column in self.columns]
-        return self.table.created_by, tuple(elements), tuple(metas)
+        return self.table.created_by, self.has_dictionary, tuple(elements), tuple(metas)
 
     @cached_property
     def group_rows(self) -> Int64s:
@@ -93,16 +99,19 @@ def choose_pages(table: PageTable, columns: Sequence[PageColumn], wanted: Ranges
     """The pages that hold wanted rows, together where they hold the same rows.
 
     The leaves of a nested column may be cut into pages at different rows. They are decoded
-    together, so that such a column is read by whole row groups.
+    together, so that such a column is read by whole row groups. Columns with dictionaries are
+    apart: each dictionary needs a row group of its own, and the other columns none.
     """
-    by_layout: dict[int | None, list[PageColumn]] = {}
+    with_dictionary = table.with_dictionary
+    by_layout: dict[tuple[int | None, bool], list[PageColumn]] = {}
     for column in columns:
-        by_layout.setdefault(column.layout, []).append(column)
+        coded = any(with_dictionary[leaf] for leaf in column.leaves)
+        by_layout.setdefault((column.layout, coded), []).append(column)
     return [
         _whole_groups(table, alike, wanted)
         if layout is None
         else _pages_of_layout(table, alike, layout, wanted)
-        for layout, alike in by_layout.items()
+        for (layout, _), alike in by_layout.items()
     ]
 
 
@@ -169,56 +178,57 @@ class _Block:
         return starts, np.add.reduceat(self.page_sizes, self.run_edges, axis=1)
 
     @cached_property
-    def dictionaries(self) -> tuple[Int64s, Int64s, NDArray[np.uint32]]:
-        """By row group: where it begins, its bytes or 0, and its checksum."""
-        at = np.ix_(np.array(self.leaves), self.groups)
-        return (
-            self.table.chunk_starts[at].astype(np.int64),
-            self.table.dictionary_bytes[at].astype(np.int64),
-            self.table.dictionary_checksums[at],
-        )
+    def has_dictionary(self) -> bool:
+        return any(self.table.with_dictionary[leaf] for leaf in self.leaves)
 
     @cached_property
-    def chunk_sizes(self) -> Int64s:
-        """By row group: the bytes of the chosen data pages."""
-        edges = np.searchsorted(self.page_groups, self.groups)
-        return np.add.reduceat(self.page_sizes, edges, axis=1)
+    def dictionaries(self) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+        """By leaf and row group: where it begins, its bytes or 0, and its checksum."""
+        at = np.array(self.leaves)[:, None], self.groups
+        return (
+            self.table.chunk_starts[at].tolist(),
+            self.table.dictionary_bytes[at].tolist(),
+            self.table.dictionary_checksums[at].tolist(),
+        )
 
     def byte_ranges(self) -> list[tuple[int, int]]:
         starts, sizes = self.runs
-        places, lengths, _ = self.dictionaries
-        there = lengths > 0
-        return [
-            *zip(starts.ravel().tolist(), sizes.ravel().tolist(), strict=True),
-            *zip(places[there].tolist(), lengths[there].tolist(), strict=True),
-        ]
+        found = list(zip(starts.ravel().tolist(), sizes.ravel().tolist(), strict=True))
+        if self.has_dictionary:
+            for places, lengths, _ in zip(*self.dictionaries, strict=True):
+                found += [(at, size) for at, size in zip(places, lengths, strict=True) if size]
+        return found
 
-    def read(self, read: ReadBytes) -> list[list[tuple[Bytes | None, list[Bytes]]]]:
-        """For each leaf and row group the dictionary page and the runs of pages, all checked."""
+    def read(self, read: ReadBytes) -> list[list[_Chunk]]:
+        """For each leaf its chunks, checked: one for each row group, or one if that will do."""
         starts, sizes = (found.tolist() for found in self.runs)
-        dictionaries = zip(*(found.tolist() for found in self.dictionaries), strict=True)
         page_sizes, checksums = self.page_sizes.tolist(), self.page_checksums
         edges = [*self.run_edges.tolist(), len(self.pages)]
-        groups = self.page_groups[self.run_edges].tolist()
-        first_runs = np.searchsorted(groups, self.groups).tolist()
-        run_ranges = list(zip(first_runs, [*first_runs[1:], len(groups)], strict=True))
         found = []
-        for leaf, (places, lengths, sums) in enumerate(dictionaries):
-            chunks: list[tuple[Bytes | None, list[Bytes]]] = []
-            for group, (begin, end) in enumerate(run_ranges):
-                dictionary = None
-                if lengths[group]:
-                    dictionary = read(places[group], lengths[group])
-                    _check(dictionary, [lengths[group]], [sums[group]])
-                runs = []
-                for run in range(begin, end):
-                    data = read(starts[leaf][run], sizes[leaf][run])
-                    pages = slice(edges[run], edges[run + 1])
-                    _check(data, page_sizes[leaf][pages], checksums[leaf][pages])
-                    runs.append(data)
-                chunks.append((dictionary, runs))
-            found.append(chunks)
+        for leaf in range(len(self.leaves)):
+            runs = []
+            for run, (start, size) in enumerate(zip(starts[leaf], sizes[leaf], strict=True)):
+                data = read(start, size)
+                pages = slice(edges[run], edges[run + 1])
+                _check(data, page_sizes[leaf][pages], checksums[leaf][pages])
+                runs.append(data)
+            found.append(
+                self._by_group(leaf, runs, read) if self.has_dictionary else [_Chunk(runs)]
+            )
         return found
+
+    def _by_group(self, leaf: int, runs: list[Bytes], read: ReadBytes) -> list[_Chunk]:
+        places, lengths, checksums = (facts[leaf] for facts in self.dictionaries)
+        groups = self.page_groups[self.run_edges]
+        edges = [*np.searchsorted(groups, self.groups).tolist(), len(runs)]
+        chunks = []
+        for group, (begin, end) in enumerate(pairwise(edges)):
+            dictionary = None
+            if lengths[group]:
+                dictionary = read(places[group], lengths[group])
+                _check(dictionary, [lengths[group]], [checksums[group]])
+            chunks.append(_Chunk(runs[begin:end], dictionary))
+        return chunks
 
 
 def _check(data: Bytes, sizes: list[int], checksums: list[int]) -> None:
@@ -233,33 +243,52 @@ def _check(data: Bytes, sizes: list[int], checksums: list[int]) -> None:
 # --- the small file ----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A leaf column in one row group of the small file."""
+
+    runs: list[Bytes]
+    """Its data pages."""
+    dictionary: Bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A row group of the small file."""
+
+    rows: int
+    chunks: Sequence[_Chunk]
+
+
 def assemble(parts: Sequence[tuple[PageSet, ReadBytes]]) -> bytes:
     """The Parquet file of the chosen pages of one segment, or of several of one shape."""
+    first = parts[0][0]
+    groups = [group for chosen, read in parts for group in _groups(chosen, read)]
+    if not first.has_dictionary:
+        # Every row group costs the decoder more than a page does.
+        groups = [_united(groups)]
     content: list[Bytes] = [MAGIC]
-    groups: list[bytes] = []
-    at = len(MAGIC)
-    for chosen, read in parts:
-        chunks = [leaf for block in chosen.blocks for leaf in block.read(read)]
-        for group in range(len(chosen.groups)):
-            for leaf in chunks:
-                dictionary, runs = leaf[group]
-                if dictionary is not None:
-                    content.append(dictionary)
-                content += runs
-        footers, at = _group_footers(chosen, _value_counts(chosen, chunks), at)
-        groups += footers
-    footer = _footer(parts[0][0], sum(row_ranges.count(chosen.rows) for chosen, _ in parts), groups)
+    for group in groups:
+        for chunk in group.chunks:
+            if chunk.dictionary is not None:
+                content.append(chunk.dictionary)
+            content += chunk.runs
+    footer = _footer(first, groups)
     return b"".join([*content, footer, len(footer).to_bytes(4, "little"), MAGIC])
 
 
-def _value_counts(chosen: PageSet, chunks: list[Any]) -> Int64s:
-    """By leaf and row group; where values may repeat, only the pages know how often."""
-    nested = [column.is_nested for column in chosen.columns for _ in column.leaves]
-    counts = np.tile(chosen.group_rows, (len(nested), 1))
-    for leaf, is_nested in enumerate(nested):
-        if is_nested:
-            counts[leaf] = [sum(map(value_count, runs)) for _, runs in chunks[leaf]]
-    return counts
+def _groups(chosen: PageSet, read: ReadBytes) -> list[_Group]:
+    leaves = [leaf for block in chosen.blocks for leaf in block.read(read)]
+    rows = chosen.group_rows.tolist() if chosen.has_dictionary else [row_ranges.count(chosen.rows)]
+    return [_Group(*found) for found in zip(rows, zip(*leaves, strict=True), strict=True)]
+
+
+def _united(groups: Sequence[_Group]) -> _Group:
+    by_leaf = zip(*(group.chunks for group in groups), strict=True)
+    return _Group(
+        sum(group.rows for group in groups),
+        [_Chunk([run for chunk in chunks for run in chunk.runs]) for chunks in by_leaf],
+    )
 
 
 def value_count(pages: Bytes) -> int:
@@ -288,7 +317,7 @@ _WITH_DICTIONARY: Final = len(_FIELD_HEADS) * (1 + _NUMBER_BYTES)
 _WITHOUT: Final = _WITH_DICTIONARY - (1 + _NUMBER_BYTES)
 
 
-def _footer(chosen: PageSet, row_count: int, groups: list[bytes]) -> bytes:
+def _footer(chosen: PageSet, groups: Sequence[_Group]) -> bytes:
     """A FileMetaData: version, schema, rows, row groups, and who wrote the pages."""
     columns = chosen.columns
     root = b"\x48" + binary(b"schema") + b"\x15" + number(len(columns)) + b"\x00"
@@ -301,9 +330,9 @@ def _footer(chosen: PageSet, row_count: int, groups: list[bytes]) -> bytes:
             root,
             *(column.elements for column in columns),
             b"\x16",
-            number(row_count),
+            number(sum(group.rows for group in groups)),
             b"\x19",
-            list_of(thrift.STRUCT, groups),
+            list_of(thrift.STRUCT, _group_footers(chosen, groups)),
             b"\x28",
             binary(chosen.table.created_by),
             b"\x00",
@@ -311,38 +340,51 @@ def _footer(chosen: PageSet, row_count: int, groups: list[bytes]) -> bytes:
     )
 
 
-def _group_footers(chosen: PageSet, value_counts: Int64s, start: int) -> tuple[list[bytes], int]:
-    """RowGroup structures (chunks, bytes, rows) of pages from a place on, and the place behind."""
-    leaves = [leaf for block in chosen.blocks for leaf in block.leaves]
-    metas = [chosen.table.metas[leaf] for leaf in leaves]
-    dictionaries = np.concatenate([block.dictionaries[1] for block in chosen.blocks]).T
-    sizes = dictionaries + np.concatenate([block.chunk_sizes for block in chosen.blocks]).T
-    ends = start + np.cumsum(sizes).reshape(sizes.shape)
+def _group_footers(chosen: PageSet, groups: Sequence[_Group]) -> list[bytes]:
+    """RowGroup structures: chunks, bytes, rows."""
+    metas = [chosen.table.metas[leaf] for block in chosen.blocks for leaf in block.leaves]
+    nested = [column.is_nested for column in chosen.columns for _ in column.leaves]
+    dictionaries = np.array(
+        [[len(c.dictionary or b"") for c in g.chunks] for g in groups], np.int64
+    )
+    sizes = dictionaries + [[sum(map(len, c.runs)) for c in g.chunks] for g in groups]
+    # Where values may repeat, only the pages know how often.
+    counts = np.array(
+        [
+            [
+                sum(map(value_count, chunk.runs)) if is_nested else group.rows
+                for chunk, is_nested in zip(group.chunks, nested, strict=True)
+            ]
+            for group in groups
+        ],
+        np.int64,
+    )
+    ends = len(MAGIC) + np.cumsum(sizes).reshape(sizes.shape)
     begins = ends - sizes
-    if ends[-1, -1] >= _NUMBER_LIMIT or value_counts.max() >= _NUMBER_LIMIT:
+    if ends[-1, -1] >= _NUMBER_LIMIT or counts.max() >= _NUMBER_LIMIT:
         raise CorruptTable("pages of one split take more bytes than a file may have")
-    numbers = np.stack([value_counts.T, sizes, sizes, begins + dictionaries, begins], axis=2)
-    tails = _numbers(numbers).reshape(len(sizes), len(leaves), -1)
-    groups = []
-    group_rows = chosen.group_rows.tolist()
-    for rows, end, with_dictionary, row in zip(
-        group_rows, ends[:, -1].tolist(), (dictionaries > 0).tolist(), tails, strict=True
-    ):
+    numbers = np.stack([counts, sizes, sizes, begins + dictionaries, begins], axis=2)
+    tails = _numbers(numbers).reshape(len(groups), len(metas), -1)
+    footers = []
+    for group, end, tail_of in zip(groups, ends[:, -1].tolist(), tails, strict=True):
         chunks = [
             # A ColumnChunk: field 2 (0: unused), then field 3, its ColumnMetaData.
-            b"\x26\x00\x1c" + meta + tail[: _WITH_DICTIONARY if there else _WITHOUT] + b"\0\0"
-            for meta, tail, there in zip(metas, map(bytes, row), with_dictionary, strict=True)
+            b"\x26\x00\x1c"
+            + meta
+            + tail[: _WITHOUT if chunk.dictionary is None else _WITH_DICTIONARY]
+            + b"\0\0"
+            for meta, tail, chunk in zip(metas, map(bytes, tail_of), group.chunks, strict=True)
         ]
-        groups.append(
+        footers.append(
             b"\x19"
             + list_of(thrift.STRUCT, chunks)
             + b"\x16"
             + number(end)
             + b"\x16"
-            + number(rows)
+            + number(group.rows)
             + b"\x00"
         )
-    return groups, int(ends[-1, -1])
+    return footers
 
 
 def _numbers(values: Int64s) -> NDArray[np.uint8]:

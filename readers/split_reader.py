@@ -204,10 +204,24 @@ class SplitReader:
         piece = source.plan(self._names(source, self._all_ids), self._rows)
         return piece if _total(piece.byte_ranges) <= ONE_STEP_BYTES else None
 
-    def finish(self, stored: Stored) -> pa.Table:
-        """The wanted columns of the matching rows, from what `small_piece` asked for."""
+    def logical(self, stored: Stored) -> pa.Table:
+        """All columns that the filter and the answer need, from what `small_piece` asked for."""
+        return self._logical.table(stored, self._all_ids, self._rows)
+
+    def asks_like(self, other: SplitReader) -> bool:
+        """Whether rows of both can be filtered in one go."""
+        return (
+            self._wanted == other._wanted
+            and self._split.only_seqs is other._split.only_seqs
+            and (self._bound is other._bound or self._bound == other._bound)
+        )
+
+    def matching(self, table: pa.Table) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """The wanted columns of the rows of `logical` that match, and which these are."""
         assert self._bound is not None
-        return _decoded(self._matching(self._bound, stored, self._rows))
+        mask = self._matches(self._bound, table)
+        wanted = table.select(self._logical.names_of(self._wanted))
+        return _decoded(wanted.filter(bool_array(mask))), mask
 
     # --- reading ---
 
@@ -272,7 +286,8 @@ class SplitReader:
             piece = source.plan(self._names(source, self._all_ids), rows)
             if _total(piece.byte_ranges) <= ONE_STEP_BYTES:
                 self._fetch(file, piece.byte_ranges)
-                return self._matching(bound, piece.decode(file), rows)
+                table = self._logical.table(piece.decode(file), self._all_ids, rows)
+                return self.matching(table)[0]
         names = self._names(source, self._filter_ids)
         first = source.plan(names, rows)
         # What the filter's columns tell as well needs no second look.
@@ -292,12 +307,6 @@ class SplitReader:
         others = self._rows_at(source, file, rest_ids, hits)
         columns = {**_by_name(found), **_by_name(others)}
         return pa.table({name: columns[name] for name in self._logical.names_of(self._wanted)})
-
-    def _matching(self, bound: Bound, stored: Stored, rows: Ranges) -> pa.Table:
-        """The matching rows, where all columns are there."""
-        table = self._logical.table(stored, self._all_ids, rows)
-        mask = self._matches(bound, table)
-        return table.select(self._logical.names_of(self._wanted)).filter(bool_array(mask))
 
     def _rows_at(
         self, source: Source, file: SparseFile, column_ids: frozenset[int], hits: Ranges

@@ -52,7 +52,8 @@ def build(data: pa.Buffer | bytes | memoryview) -> bytes | None:
     None too if its pages do not lie one behind the other, as every writer we know puts them: a
     table that says less than the truth would be worse than none.
     """
-    view = memoryview(data)
+    # Of pyarrow's buffers a view has signed bytes, in which long numbers come out wrong.
+    view = memoryview(data).cast("B")
     footer = parquet_footer.footer_of(view)
     # Leaf by leaf: a scan wants the pages of few columns, and finds them side by side.
     chunks = [group[leaf] for leaf in range(footer.leaf_count) for group in footer.groups]
@@ -272,6 +273,11 @@ class PageTable:
     @cached_property
     def by_name(self) -> dict[str, PageColumn]:
         return {column.name: column for column in self.columns}
+
+    @cached_property
+    def with_dictionary(self) -> list[bool]:
+        """By leaf: whether it has a dictionary in any row group."""
+        return [bool(sizes.any()) for sizes in self.dictionary_bytes]
 
     @cached_property
     def group_starts(self) -> Int64s:

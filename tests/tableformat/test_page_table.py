@@ -189,3 +189,10 @@ def test_the_rows_of_the_segment_must_fit() -> None:
         page_table.open(blob, row_count=2_999, size_bytes=len(data))
     with pytest.raises(CorruptTable, match="outside the file"):
         page_table.open(blob, row_count=3_000, size_bytes=2_000)
+
+
+def test_a_row_group_of_many_pages_has_a_table_whatever_holds_the_bytes() -> None:
+    """[E10] 250 pages are a count of two bytes, and pyarrow's buffers give bytes with a sign."""
+    data = encoded(max_rows_per_page=4)
+
+    assert page_table.build(pa.py_buffer(data)) == page_table.build(data) is not None

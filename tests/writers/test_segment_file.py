@@ -172,3 +172,20 @@ def test_large_row_counts_are_cut_into_row_groups() -> None:
 
     assert [metadata.row_group(i).num_rows for i in range(3)] == [1024, 1024, 952]
     assert file.column_stats["1"] == {"min": "0", "max": "2999", "null_count": "0"}
+
+
+@pytest.mark.parametrize(("values", "coded"), [("sorted", False), ("mixed", True), ("few", True)])
+def test_a_column_whose_equal_values_are_neighbours_needs_no_dictionary(
+    values: str, *, coded: bool
+) -> None:
+    """As in the column that rows are sorted by: the dictionary would be most of the file."""
+    names = [f"user-{n // 5:06d}" for n in range(20_000)]
+    if values == "mixed":
+        names = [f"user-{n * 7_919 % 100}" for n in range(20_000)]
+    if values == "few":
+        names = sorted(f"user-{n % 10}" for n in range(20_000))
+
+    file, _ = encode({"v": names}, {"v": "string"})
+
+    chunk = pq.read_metadata(pa.BufferReader(file.data)).row_group(0).column(0)
+    assert (chunk.dictionary_page_offset is not None) == coded
