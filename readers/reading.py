@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.readers.scan import Request, Scan
+from strandline.tableformat.arguments import check_count, check_names
 from strandline.tableformat.errors import BeyondTail, InvalidInput
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ class ReadLimits:
 
     def __post_init__(self) -> None:
         for name in ("count", "bytes", "until_ts"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 0):
-                raise InvalidInput(f"{name} must be an integer of 0 or more, not {value!r}")
+            check_count(name, getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +67,7 @@ class Snapshot:
                 f"give one of from_seq, from_ts and tail_offset, not {sorted(named)}"
             )
         for name, value in named.items():
-            if type(value) is not int or value < 0:
-                raise InvalidInput(f"{name} must be an integer of 0 or more, not {value!r}")
+            check_count(name, value)
         if ts is not None:
             found = self._make_scan(
                 Request(columns=["_seq"], start_ts=ts, limit=1, all_rows=True)
@@ -91,6 +89,7 @@ class Snapshot:
     ) -> Reading:
         """Rows from `start_seq` on, up to the first limit that is reached."""
         reader = _Reader(limits)
+        columns = None if columns is None else check_names("columns", columns)
         wanted = None if columns is None else list(dict.fromkeys([*columns, *POSITION]))
         request = Request(
             columns=wanted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from strandline.readers.planner import plan_scan, plan_segments
 from strandline.readers.read_ahead import DEFAULT_MEMORY_BYTES, ReadAhead
 from strandline.readers.split_reader import SplitReader
 from strandline.tableformat import types
+from strandline.tableformat.arguments import check_count, check_names
 from strandline.tableformat.binding import all_true, bind, columns_of
 from strandline.tableformat.errors import InvalidInput, UnsupportedFormat
 from strandline.tableformat.expressions import all_of, col
@@ -71,14 +73,14 @@ class Request:
     for the column `_deleted` gets them."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.columns, str):
-            raise InvalidInput("columns is a list of names, not one string")
+        if self.columns is not None:
+            object.__setattr__(self, "columns", check_names("columns", self.columns))
+        if not isinstance(self.order_by, (str, NoneType)):
+            raise InvalidInput(f"order_by is the name of one column, not {self.order_by!r}")
         if type(self.all_rows) is not bool:
             raise InvalidInput(f"all_rows must be True or False, not {self.all_rows!r}")
         for name in ("start_seq", "end_seq", "start_ts", "end_ts", "limit", "memory_bytes"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 0):
-                raise InvalidInput(f"{name} must be an integer of 0 or more, not {value!r}")
+            check_count(name, getattr(self, name))
 
 
 class Scan:

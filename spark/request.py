@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.api import milliseconds
+from strandline.tableformat.arguments import check_count, check_names
 from strandline.tableformat.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -46,14 +47,12 @@ class ReadRequest:
     """Of a keyed table: replaced rows, too."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.columns, str):
-            raise InvalidInput("columns is a list of names, not one string")
+        if self.columns is not None:
+            check_names("columns", self.columns)
         if self.columns is not None and self.hidden_columns:
             raise InvalidInput("give columns, which may name hidden ones, or hidden_columns")
         for name in ("start_seq", "end_seq", "start_ts", "end_ts"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 0):
-                raise InvalidInput(f"{name} must be an integer of 0 or more, not {value!r}")
+            check_count(name, getattr(self, name))
 
     @property
     def is_pinned(self) -> bool:

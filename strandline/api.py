@@ -10,6 +10,7 @@ from strandline.catalog.chain import Chain
 from strandline.catalog.commit import create
 from strandline.catalog.runtime import REAL
 from strandline.table import Table
+from strandline.tableformat.arguments import check_options, keywords_of
 from strandline.tableformat.config import USER_SCOPE, make_config
 from strandline.tableformat.errors import (
     InvalidInput,
@@ -88,12 +89,11 @@ def create_table(
     if _is_stream(kind):
         from strandline.streams.creation import create_stream  # noqa: PLC0415 - see there
 
-        try:
-            return create_stream(
-                storage, schema, exist_ok=exist_ok, time_column=time_column, ttl=ttl, **config
-            )
-        except TypeError as error:
-            raise InvalidInput(f"unknown option of a stream table: {error}") from None
+        known = keywords_of(create_stream) - {"exist_ok", "runtime"}
+        check_options("a stream table", config, known)
+        return create_stream(
+            storage, schema, exist_ok=exist_ok, time_column=time_column, ttl=ttl, **config
+        )
     return create_in(
         storage,
         schema,
@@ -116,10 +116,11 @@ def create_in(
 ) -> Table:
     """Create a table in a storage that is open already."""
     columns = schema_from(schema)
+    check_options("a table", config, keywords_of(make_config))
     try:
         settings = make_config(columns, **config)
     except TypeError as error:
-        raise InvalidInput(f"unknown table option: {error}") from None
+        raise InvalidInput(f"a table option is of a wrong type: {error}") from None
     chain = Chain(storage, runtime, open_cache(cache, is_local=storage.is_local))
     try:
         existing = chain.find_head()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from strandline.arguments import check_count, check_text
 from strandline.catalog.commit import commit
 from strandline.catalog.tidy import tidy
 from strandline.tableformat import rolling
@@ -21,6 +20,7 @@ from strandline.tableformat.actions import (
     ExternalKey,
     settle_key,
 )
+from strandline.tableformat.arguments import check_count, check_text
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.append import AppendChange, Conditions, check_size

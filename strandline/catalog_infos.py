@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from strandline.tableformat import names
-from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.arguments import check_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +49,7 @@ def checked_prefix(given: object) -> str:
 
 def taken(found: Iterator[Any], limit: int | None) -> list[Any]:
     """The first ones."""
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+    check_count("limit", limit)
     page: list[Any] = []
     while limit is None or len(page) < limit:
         item = next(found, None)

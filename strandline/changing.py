@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from strandline.arguments import check_text
 from strandline.place import TablePlace
 from strandline.tableformat.actions import MAX_FENCE_BYTES
+from strandline.tableformat.arguments import check_text
 from strandline.tableformat.binding import bind
 from strandline.tableformat.compaction import DEFAULT_BYTES, DEFAULT_ROWS, Policy
 from strandline.tableformat.errors import InvalidInput

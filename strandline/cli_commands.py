@@ -140,9 +140,11 @@ def recover(given: Namespace) -> int:
     )
     if given.json:
         facts = {"records": found.records, "rows": found.rows, "already": found.already}
+        facts["log"] = found.log
         cli_output.print_facts({**facts, "dry_run": given.dry_run}, as_json=True)
     elif not found.records and not found.already:
-        print("nothing to recover: the log holds no records")
+        place = "there is no such log" if found.log is None else "the log holds no records"
+        print(f"nothing to recover: {place}")
     else:
         print(
             f"{'would commit' if given.dry_run else 'committed'} {found.records} records with "

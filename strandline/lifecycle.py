@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline.arguments import check_count, check_text
 from strandline.catalog.commit import MetadataChange
+from strandline.tableformat.arguments import check_count, check_text
 from strandline.tableformat.config import ON_LATE
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.lifecycle import MAX_TAG_BYTES

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from strandline.readers.planner import plan_scan
 from strandline.readers.scan import Request, Scan
+from strandline.tableformat.arguments import check_count, check_names
 from strandline.tableformat.errors import BeyondTail, InvalidInput
 from strandline.tableformat.windows import parse_duration
 
@@ -176,7 +177,7 @@ class ReadsRows:
 
         def scan_between(start_seq: int, end_seq: int) -> Scan:
             manifest = self._latest().manifest
-            names = manifest.schema.arrow.names if columns is None else columns
+            names = self._names(manifest, columns)
             request = Request(
                 columns=list(dict.fromkeys([*names, "_seq"])),
                 filter=filter,
@@ -215,14 +216,14 @@ class ReadsRows:
         """
         from strandline.readers.by_key import key_is_among, ordered_by_key  # noqa: PLC0415
 
-        if type(limit) is not int or limit < 0:
-            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        if check_count("limit", limit) is None:
+            raise InvalidInput("limit must be an integer; 0 is for all rows")
         if keys is not None and (isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable)):
             raise InvalidInput(f"keys is a list of values, not one value such as {keys!r}")
         manifest = self._latest().manifest
         key = self._key_column(manifest, by)
         wanted = None if keys is None else key_is_among(key, list(keys))
-        names = list(manifest.schema.arrow.names if columns is None else columns)
+        names = self._names(manifest, columns)
         request = Request(
             columns=list(dict.fromkeys([*names, key, "_ts", "_seq"])),
             filter=wanted,
@@ -232,6 +233,12 @@ class ReadsRows:
         )
         rows = ordered_by_key(self._scan(manifest, request), key, limit=limit, latest=latest)
         return rows.select(names)
+
+    @staticmethod
+    def _names(manifest: Manifest, columns: Sequence[str] | None) -> list[str]:
+        return (
+            manifest.schema.arrow.names if columns is None else [*check_names("columns", columns)]
+        )
 
     def _key_column(self, manifest: Manifest, by: str | None) -> str:
         shard_by = manifest.config.shard_by
@@ -267,7 +274,7 @@ class ReadsRows:
 
         manifest = self._latest().manifest
         wanted = key_lookup.key_set(keys, manifest)
-        names = list(manifest.schema.arrow.names if columns is None else columns)
+        names = self._names(manifest, columns)
         key = [column.name for column in manifest.key_columns]
         request = Request(columns=list(dict.fromkeys([*names, *key])))
         rows = self._scan(manifest, request, wanted).to_arrow()
@@ -303,8 +310,7 @@ class ReadsRows:
 
     def history(self, limit: int | None = None) -> list[CommitRecord]:
         """Commits, newest first, as far back as versions are kept."""
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        check_count("limit", limit)
         snapshot = self._latest()
         oldest = max(1, self._chain.largest_gc_marker())
         records: list[CommitRecord] = []

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from strandline.arguments import check_text
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.changing import ReplacesRows
 from strandline.lifecycle import EndsThings
@@ -23,12 +22,14 @@ from strandline.tableformat.actions import (
     SetDropped,
     SetFence,
 )
+from strandline.tableformat.arguments import check_names, check_text
 from strandline.tableformat.errors import InvalidInput, ReadOnlyTable, TableDropped
 from strandline.tableformat.manifest import check_writable
 from strandline.tableformat.stores.probe import probe_once_per_process
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
     import pyarrow as pa
 
@@ -270,16 +271,13 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
         `reorder`: names that come first, in this order. `defaults`: what later appends store
         where the field is left out.
         """
-        if isinstance(drop, str) or isinstance(reorder, str):
-            raise InvalidInput("drop and reorder are lists of names, not one string")
         _check_maps(rename=rename, widen=widen, comments=comments, defaults=defaults)
-        _check_lists(drop=drop, reorder=reorder)
         change = schemas.Evolution(
             add=() if add is None else tuple(schemas.fields_from(add)),
             rename=tuple((rename or {}).items()),
-            drop=tuple(drop),
+            drop=check_names("drop", drop),
             widen=tuple((name, _column_type(name, kind)) for name, kind in (widen or {}).items()),
-            reorder=tuple(reorder),
+            reorder=check_names("reorder", reorder),
             comments=tuple((comments or {}).items()),
             defaults=tuple((defaults or {}).items()),
         )
@@ -331,9 +329,3 @@ def _check_maps(**given: object) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, Mapping):
             raise InvalidInput(f"{name} is a dict by column name, not {type(value).__name__}")
-
-
-def _check_lists(**given: object) -> None:
-    for name, value in given.items():
-        if not isinstance(value, Iterable):
-            raise InvalidInput(f"{name} is a list of names, not {type(value).__name__}")

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from strandline.catalog.user_chain import UserChain, list_users, names_by_folder
 from strandline.table import Table
+from strandline.tableformat.arguments import check_count
 from strandline.tableformat.errors import InvalidInput, TableDropped
 from strandline.tableformat.names import check_name
 
@@ -112,8 +113,7 @@ class UsersTable(Table):
         self, prefix: str = "", *, after: str | None = None, limit: int | None = None
     ) -> list[str]:
         """Names of users that were ever appended to, in the order of their bytes."""
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        check_count("limit", limit)
         return list_users(self._chain.storage, prefix, after)[:limit]
 
     def scan_users(self, users: Iterable[str] | None = None, **request: Any) -> UserScans:

@@ -6,11 +6,12 @@ time of `import strandline`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from strandline.arguments import check_count, check_text
 from strandline.place import TablePlace
 from strandline.tableformat.actions import MAX_FENCE_BYTES, MAX_WRITER_ID_BYTES
+from strandline.tableformat.arguments import check_count, check_text
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.async_writer import AsyncWriter
 from strandline.writers.log_places import find_place
@@ -55,9 +56,10 @@ def recover_log(
     if source is None:
         return Recovered()
     try:
-        return recover(
+        found = recover(
             place, name, source, fence=fence, committed_up_to=committed_up_to, dry_run=dry_run
         )
+        return replace(found, log=source.where)
     finally:
         source.release()
 

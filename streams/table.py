@@ -14,6 +14,7 @@ import pyarrow as pa
 from strandline.streams.log_files import patiently, read_log
 from strandline.streams.open_logs import OpenLogs
 from strandline.streams.row_codec import FEW_ROWS, RowCodec
+from strandline.tableformat.arguments import check_count
 from strandline.tableformat.errors import CorruptTable, InvalidInput, StrandlineError
 from strandline.tableformat.manifest import STREAM, WRITER_FEATURES, check_writable
 from strandline.tableformat.safe_names import check_name
@@ -250,8 +251,7 @@ class StreamTable:
         self, user: str, limit: int | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """A user's rows, newest first: of each row id the newest, at most `limit` of them."""
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidInput(f"limit must be an integer of 0 or more, not {limit!r}")
+        check_count("limit", limit)
         rows = self._alive(user, None, None)
         newest_first = rows.take(pa.array(np.arange(rows.num_rows)[::-1]))
         return self._chosen(newest_first.slice(0, limit), columns)

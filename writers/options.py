@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from strandline.tableformat.arguments import check_options
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.windows import parse_duration
 from strandline.writers.log import LogOptions
@@ -113,15 +114,14 @@ def make_options(
 
     `wal`: a folder or URL, False for none, or a dict of the log's options.
     """
-    try:
-        return WriterOptions(
-            ack=ack,
-            log=log_options(wal),
-            flush_age_ms=parse_duration(flush_age, "flush_age"),
-            **rest,
-        )
-    except TypeError as error:
-        raise InvalidInput(f"unknown writer option: {error}") from None
+    known = {f.name for f in fields(WriterOptions)} - {"log", "flush_age_ms"}
+    check_options("a writer", rest, known | {"wal", "flush_age"})
+    return WriterOptions(
+        ack=ack,
+        log=log_options(wal),
+        flush_age_ms=parse_duration(flush_age, "flush_age"),
+        **rest,
+    )
 
 
 def log_options(wal: object) -> LogOptions:
@@ -138,10 +138,8 @@ def log_options(wal: object) -> LogOptions:
         given = dict(wal)
         if isinstance(given.get("dir"), os.PathLike):
             given["dir"] = os.fspath(given["dir"])
-        try:
-            return LogOptions(**given)
-        except TypeError as error:
-            raise InvalidInput(f"unknown wal option: {error}") from None
+        check_options("wal", map(str, given), {f.name for f in fields(LogOptions)})
+        return LogOptions(**given)
     raise InvalidInput(
         f"wal is a folder, a URL, False, or a dict of options, not {type(wal).__name__}"
     )

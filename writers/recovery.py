@@ -48,6 +48,8 @@ class Recovered:
     rows: int = 0
     already: int = 0
     """Records that were in the table before the crash."""
+    log: str | None = field(default=None, compare=False)
+    """Where the log lies, if it was looked for; None: there is no such folder."""
 
     def __add__(self, other: Recovered) -> Recovered:
         return Recovered(

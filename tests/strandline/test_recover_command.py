@@ -108,11 +108,16 @@ def _for_table(data: bytes, old: str, new: str) -> bytes:
 
 
 def test_looking_for_a_log_that_never_was_makes_nothing(
-    table: strandline.Table, tmp_path: Path
+    table: strandline.Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A typing error in --wal leaves no folder behind."""
+    """A typing error in --wal leaves no folder behind, and is not told as an empty log."""
     assert table.recover("p", tmp_path / "nowhere") == strandline.Recovered()
+    assert cli.main(["recover", table.url, "--wal", str(tmp_path / "nowhere")]) == 0
+    assert capsys.readouterr().out == "nothing to recover: there is no such log\n"
     assert not (tmp_path / "nowhere").exists()
+
+    (tmp_path / "empty").mkdir()
+    assert table.recover("p", tmp_path / "empty").log == str(tmp_path / "empty")
 
 
 def test_a_fenced_table_wants_its_token(table: strandline.Table, tmp_path: Path) -> None:
@@ -123,5 +128,5 @@ def test_a_fenced_table_wants_its_token(table: strandline.Table, tmp_path: Path)
         table.recover("p", tmp_path / "wal")
 
     assert table.recover("p", tmp_path / "wal", fence="epoch-2").rows == 7
-    with pytest.raises(strandline.InvalidInput, match="unknown wal option"):
+    with pytest.raises(strandline.InvalidInput, match="wal has no option 'folder'"):
         table.recover("p", {"folder": "x"})

@@ -181,6 +181,10 @@ def test_scans_take_columns_filters_bounds_and_limits(place: Place) -> None:
         {"columns": "n"},
         {"columns": []},
         {"columns": ["n", "n"]},
+        {"columns": 5},
+        {"columns": [["n"]]},
+        {"order_by": ["n"]},
+        {"limit": 2**63},
         {"filter": "nope > 1"},
         {"filter": "n >"},
         {"filter": "user > 5"},
@@ -349,6 +353,8 @@ def test_a_clamped_table_never_goes_back() -> None:
         {"row_group_rows": 0},
         {"shards": 4},
         {"uncapped": 1},
+        {"shard": 4},
+        {"stats_columns": 5},
     ],
 )
 def test_bad_table_options_are_refused(options: dict[str, Any]) -> None:
