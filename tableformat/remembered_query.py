@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from strandline.tableformat.arguments import check_names
 from strandline.tableformat.errors import CorruptTable, InvalidInput
 from strandline.tableformat.fields import Fields
 from strandline.tableformat.windows import parse_duration
@@ -102,9 +103,9 @@ def query_from(given: object, schema: Schema) -> RememberedQuery:
     aggregates = _aggregates(given.get("aggregates"))
     bucket = given.get("bucket")
     named = given.get("columns")
-    if isinstance(named, str):
-        raise InvalidInput("columns is a list of names, not one string")
-    columns = list(named if named is not None else [] if aggregates else schema.arrow.names)
+    if named is None:
+        named = () if aggregates else schema.arrow.names
+    columns = check_names("columns", named)
     retention = given.get("retention") or {}
     if not isinstance(retention, Mapping) or not set(retention) <= {"rows", "age"}:
         raise InvalidInput("retention is a dict with 'rows', 'age' or both")

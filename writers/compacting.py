@@ -15,6 +15,7 @@ from strandline.catalog.locating import Replacement, missing_from
 from strandline.catalog.replacement import ReplacementChange
 from strandline.catalog.tidy import tidy
 from strandline.readers.planner import plan_scan
+from strandline.tableformat.arguments import check_names
 from strandline.tableformat.compaction import Policy, plan_runs
 from strandline.tableformat.errors import (
     CommitConflict,
@@ -227,9 +228,7 @@ def sort_columns(manifest: Manifest, names: Sequence[str] | None) -> tuple[int, 
     schema, own = manifest.schema, tuple(manifest.config.sort_by)
     if names is None:
         return own
-    if isinstance(names, str):
-        raise InvalidInput("sort_by is a list of names, not one string")
-    columns = [schema.column(name) for name in names]
+    columns = [schema.column(name) for name in check_names("sort_by", names)]
     nested = [column.name for column in columns if column.type.domain is None]
     if nested:
         raise InvalidInput(f"sort_by: column {nested[0]!r} is nested and has no order")
