@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -58,6 +57,8 @@ def check_options(what: str, given: Iterable[str], known: Iterable[str]) -> None
     names = sorted(known)
     for name in given:
         if name not in names:
+            import difflib  # noqa: PLC0415 - only for those who mistyped
+
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise InvalidInput(f"{what} has no option {name!r}; {hint}It has {', '.join(names)}.")
