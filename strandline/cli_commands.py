@@ -140,8 +140,8 @@ def recover(given: Namespace) -> int:
     )
     if given.json:
         facts = {"records": found.records, "rows": found.rows, "already": found.already}
-        facts["log"] = found.log
-        cli_output.print_facts({**facts, "dry_run": given.dry_run}, as_json=True)
+        more = {"dry_run": given.dry_run, "log": found.log}
+        cli_output.print_facts({**facts, **more}, as_json=True)
     elif not found.records and not found.already:
         place = "there is no such log" if found.log is None else "the log holds no records"
         print(f"nothing to recover: {place}")
