@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from strandline.catalog.chain import Chain
     from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.replacing import Assumptions
     from strandline.tableformat.segments import SegmentEntry
     from strandline.tableformat.storage import PendingWrite
     from strandline.tableformat.windows import Window
@@ -37,6 +38,8 @@ class Replacement:
     removed: tuple[SegmentEntry, ...]
     added: tuple[SegmentEntry, ...]
     deleted_rows: int = 0
+    assumes: Assumptions | None = None
+    """Of a keyed table: what must still be true of other segments."""
 
 
 def missing_from(chain: Chain, manifest: Manifest, wanted: Iterable[SegmentEntry]) -> set[str]:
@@ -115,6 +118,7 @@ class _Search:
             unfolded=tuple(unfolded),
             added=replacement.added,
             deleted_rows=replacement.deleted_rows,
+            assumes=replacement.assumes,
         )
         return made, tuple(pending)
 

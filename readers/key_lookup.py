@@ -25,7 +25,7 @@ from strandline.tableformat.pyvalues import column_from_python
 from strandline.tableformat.schema import stat_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from strandline.catalog.manifest_service import ManifestService
     from strandline.readers.splits import Plan, Split
@@ -226,6 +226,58 @@ class _Deletes:
         return newer
 
 
+class KeyReader:
+    """Reads the key columns of segments, and keeps them in memory for the next question."""
+
+    def __init__(
+        self,
+        service: ManifestService,
+        manifest: Manifest,
+        is_numbered: Callable[[SegmentEntry], bool],
+    ) -> None:
+        """`is_numbered`: whether the rows of a segment are to come with `_ts` and `_seq`."""
+        self._service, self._manifest, self._is_numbered = service, manifest, is_numbered
+
+    def read(self, splits: Iterable[Split]) -> Iterator[tuple[SegmentEntry, pa.Table]]:
+        """First what is in memory, then the newest files: what is asked for is often new."""
+        unknown = []
+        for split in splits:
+            rows = self._service.remembered(split.entry.path, self._identity(split.entry))
+            if rows is None:
+                unknown.append(split)
+            else:
+                yield split.entry, rows
+        unknown.sort(key=lambda split: split.entry.max_seq, reverse=True)
+        yield from self._read(unknown)
+
+    def _read(self, splits: list[Split]) -> Iterator[tuple[SegmentEntry, pa.Table]]:
+        """Where an index names the zones, rows of these; else all keys, kept for the next time."""
+        chosen = [s if s.zones is not None else replace(s, bound=None) for s in splits]
+        storage = self._service.storage
+        readers = [
+            SplitReader(storage, self._manifest, split, self._ids(split.entry)) for split in chosen
+        ]
+        ahead = ReadAhead(readers, is_local=storage.is_local, may_stop=True)
+        for index, units in groupby(ahead, key=itemgetter(0)):
+            split, entry = chosen[index], chosen[index].entry
+            pieces: Iterable[pa.Table] = (rows for _, rows in units)
+            if split.zones is None and entry.row_count <= MOST_REMEMBERED_ROWS:
+                rows = pa.concat_tables(pieces)
+                self._service.remember(entry.path, self._identity(entry), rows)
+                pieces = [rows]
+            for rows in pieces:
+                yield entry, rows
+
+    def _ids(self, entry: SegmentEntry) -> set[int]:
+        hidden = (SEQ_ID, TS_ID) if self._is_numbered(entry) else ()
+        return {*self._manifest.config.primary_key, *hidden}
+
+    def _identity(self, entry: SegmentEntry) -> str:
+        # Names, because answers go by them: a column may be renamed while this is in memory.
+        names = sorted(column.name for column in self._manifest.key_columns)
+        return f"{entry.footer_xxh64} {names} {self._is_numbered(entry)}"
+
+
 class _KeyColumns:
     """The key columns of a version, as far as they must be looked at."""
 
@@ -252,16 +304,8 @@ class _KeyColumns:
         return self._found([split for split in self._splits if not split.entry.tombstones])
 
     def _found(self, splits: Sequence[Split]) -> Iterator[pa.Table]:
-        """First what is in memory, then the newest files: what is asked for is often new."""
-        unknown = []
-        for split in splits:
-            rows = self._service.remembered(split.entry.path, self._identity(split.entry))
-            if rows is None:
-                unknown.append(split)
-            else:
-                yield self._visible(split.entry, rows)
-        unknown.sort(key=lambda split: split.entry.max_seq, reverse=True)
-        yield from self._read(unknown)
+        reader = KeyReader(self._service, self._manifest, self._is_numbered)
+        return (self._visible(entry, rows) for entry, rows in reader.read(splits))
 
     def _plan(self, keys: KeySet) -> Plan:
         visible = [
@@ -271,38 +315,11 @@ class _KeyColumns:
         ]
         return plan_scan(self._service, self._manifest, all_true([*visible, keys.bound]))
 
-    def _read(self, splits: list[Split]) -> Iterator[pa.Table]:
-        """Where an index names the zones, rows of these; else all keys, kept for the next time."""
-        chosen = [s if s.zones is not None else replace(s, bound=None) for s in splits]
-        storage = self._service.storage
-        readers = [
-            SplitReader(storage, self._manifest, split, self._ids(split.entry)) for split in chosen
-        ]
-        ahead = ReadAhead(readers, is_local=storage.is_local, may_stop=True)
-        for index, units in groupby(ahead, key=itemgetter(0)):
-            split, entry = chosen[index], chosen[index].entry
-            pieces: Iterable[pa.Table] = (rows for _, rows in units)
-            if split.zones is None and entry.row_count <= MOST_REMEMBERED_ROWS:
-                rows = pa.concat_tables(pieces)
-                self._service.remember(entry.path, self._identity(entry), rows)
-                pieces = [rows]
-            for rows in pieces:
-                yield self._visible(entry, rows)
-
     def _all_visible(self, entry: SegmentEntry) -> bool:
         return entry.min_seq >= self._trim_seq and entry.min_ts >= self._floor_ts
 
     def _is_numbered(self, entry: SegmentEntry) -> bool:
         return self.may_be_deleted or not self._all_visible(entry)
-
-    def _ids(self, entry: SegmentEntry) -> set[int]:
-        hidden = (SEQ_ID, TS_ID) if self._is_numbered(entry) else ()
-        return {*self._manifest.config.primary_key, *hidden}
-
-    def _identity(self, entry: SegmentEntry) -> str:
-        # Names, because answers go by them: a column may be renamed while this is in memory.
-        names = sorted(column.name for column in self._manifest.key_columns)
-        return f"{entry.footer_xxh64} {names} {self._is_numbered(entry)}"
 
     def _visible(self, entry: SegmentEntry, rows: pa.Table) -> pa.Table:
         if self._all_visible(entry):

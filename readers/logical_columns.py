@@ -85,13 +85,7 @@ class LogicalColumns:
 
     def no_rows(self, column_ids: Collection[int]) -> pa.Table:
         """The named columns without a row."""
-        return pa.table(
-            {
-                column.name: pa.nulls(0, types.to_arrow(column.type))
-                for column in self._columns
-                if column.id in column_ids
-            }
-        )
+        return no_rows(self._manifest, column_ids)
 
     def _time_column(self) -> Column:
         time_column = self._manifest.config.time_column
@@ -151,6 +145,18 @@ class LogicalColumns:
         if len(seqs) and (seqs.min() < entry.min_seq or seqs.max() > entry.max_seq):
             raise CorruptTable(f"{entry.path}: a row lies outside the segment's sequence numbers")
         return seqs
+
+
+def no_rows(manifest: Manifest, column_ids: Collection[int]) -> pa.Table:
+    """Columns of a table as scans name and type them, hidden ones among them, without a row."""
+    columns = (*manifest.schema.columns, *HIDDEN_COLUMNS.values(), DELETED)
+    return pa.table(
+        {
+            column.name: pa.nulls(0, types.to_arrow(column.type))
+            for column in columns
+            if column.id in column_ids
+        }
+    )
 
 
 def _integers(values: pa.ChunkedArray) -> Int64s:

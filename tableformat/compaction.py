@@ -84,7 +84,7 @@ def plan_runs(
     wanted = policy or Policy()
     places: dict[tuple[Window, int], list[SegmentEntry]] = defaultdict(list)
     for entry in entries:
-        if entry.max_ts >= floor_ts and entry.max_seq >= trim_seq and not entry.tombstones:
+        if entry.max_ts >= floor_ts and entry.max_seq >= trim_seq:
             places[entry.window, entry.shard].append(entry)
     runs: list[Run] = []
     for (window, shard), listed in places.items():

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
 _COMPACT_ROWS: Final = 2**20
 _ORDER: Final = "order"
 
@@ -83,6 +84,54 @@ class Newest:
             return np.zeros(0, np.int64)
         self._compact()
         return np.sort(self._parts[0].column("_seq").to_numpy())
+
+
+def forgettable(
+    places: Int64s, ts_ms: Int64s, seqs: Int64s, *, deleted: Bools, visible: Bools, mine: Bools
+) -> Bools:
+    """Which rows no version from now on can return, so that a rewrite may leave them out.
+
+    `places`: a number for each key. `deleted`: which rows are tombstones. `mine`: which are
+    rewritten; of the others no row is forgotten, but they count. A row is forgotten for
+    another of its key with an equal or greater `_ts` and a greater `_seq`: neither a floor nor a
+    trim point hides that one and leaves this. A row that came late, with an earlier time and a
+    greater number than what it lost to, counts again once the other is trimmed; so both stay. A
+    tombstone that nothing takes the place of stays while it hides a row that is visible.
+    """
+    _, ranks = np.unique(ts_ms, return_inverse=True)
+    found = mine & _outdone(places, ranks.reshape(-1).astype(np.int64), seqs)
+    stones = np.flatnonzero(mine & deleted & ~found)
+    if len(stones):
+        rows = np.flatnonzero(visible & ~deleted & ~found)
+        found[stones[~_hides_some(places, ts_ms, seqs, stones, rows)]] = True
+    return found
+
+
+def _outdone(places: Int64s, ranks: Int64s, seqs: Int64s) -> Bools:
+    """Rows with a later one of their key that has no lesser rank."""
+    order = np.lexsort((-seqs, places))
+    # Keys ascend, so the greatest number so far is of an earlier key, or of this one.
+    numbers = places[order] * (int(ranks.max(initial=0)) + 1) + ranks[order]
+    before = np.concatenate([[-1], np.maximum.accumulate(numbers)[:-1]])
+    found = np.zeros(len(places), np.bool_)
+    found[order] = before >= numbers
+    return found
+
+
+def _hides_some(places: Int64s, ts_ms: Int64s, seqs: Int64s, stones: Int64s, rows: Int64s) -> Bools:
+    """Which tombstones are newer than one of the rows of their key."""
+    order = rows[np.lexsort((seqs[rows], ts_ms[rows], places[rows]))]
+    # The oldest row of each key decides.
+    keys, first = np.unique(places[order], return_index=True)
+    if not len(keys):
+        return np.zeros(len(stones), np.bool_)
+    at = np.minimum(np.searchsorted(keys, places[stones]), len(keys) - 1)
+    oldest = order[first[at]]
+    older = (ts_ms[oldest] < ts_ms[stones]) | (
+        (ts_ms[oldest] == ts_ms[stones]) & (seqs[oldest] < seqs[stones])
+    )
+    hides: Bools = (keys[at] == places[stones]) & older
+    return hides
 
 
 def _newest(rows: pa.Table) -> pa.Table:

@@ -17,6 +17,8 @@ from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.segments import PageRef, SegmentEntry, WindowEntry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.windows import Window
 
@@ -42,6 +44,18 @@ class Unfolded:
 
 
 @dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What a rewrite of a keyed table found in other segments, and what it made of that."""
+
+    holders: frozenset[str] = frozenset()
+    """Segments, or pages, with rows for which others were forgotten: they must still be there."""
+    known: frozenset[str] = frozenset()
+    """All segments and pages that the version referred to."""
+    forgotten_ts: int | None = None
+    """The greatest `_ts` of a tombstone that was forgotten: nothing older may have come since."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaceSegments:
     """Some segments go, others with their rows come; all of it or nothing."""
 
@@ -55,6 +69,7 @@ class ReplaceSegments:
     """With the sequence numbers that their rows have."""
     deleted_rows: int = 0
     """Rows of what goes that are in nothing that comes."""
+    assumes: Assumptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,8 @@ def replace_segments(draft: Manifest, action: ReplaceSegments, committed_at: int
             )
         if entry.max_seq >= draft.next_seq:
             raise CorruptTable(f"{entry.path} holds rows beyond the table's tail")
+    if action.assumes is not None:
+        _check_assumptions(draft, action.assumes)
     before = row_total(draft)
     draft = _unfold(draft, action.unfolded)
     draft = _change_pages(draft, action.pages)
@@ -107,6 +124,29 @@ def replace_segments(draft: Manifest, action: ReplaceSegments, committed_at: int
             "be left; nothing was changed. This is a defect: please report it."
         )
     return draft
+
+
+def _check_assumptions(draft: Manifest, assumes: Assumptions) -> None:
+    parts = {part.path: part for part in parts_of(draft)}
+    since = (part for path, part in parts.items() if path not in assumes.known)
+    older = assumes.forgotten_ts is not None and any(
+        part.min_ts <= assumes.forgotten_ts
+        and not (isinstance(part, SegmentEntry) and part.tombstones)
+        for part in since
+    )
+    if older or not assumes.holders <= parts.keys():
+        raise ReplacementLost(
+            "rows were to be forgotten because of what other segments held, and those have changed "
+            "meanwhile. Nothing was changed. Try again."
+        )
+
+
+def parts_of(manifest: Manifest) -> Iterator[SegmentEntry | PageRef]:
+    """Everything that the version itself refers to and that leads to rows."""
+    yield from manifest.segments
+    for window in manifest.windows:
+        yield from window.pages
+    yield from manifest.window_pages
 
 
 def remove_all(draft: Manifest) -> Manifest:

@@ -16,7 +16,7 @@ from strandline.catalog.replacement import ReplacementChange
 from strandline.catalog.tidy import tidy
 from strandline.readers.planner import plan_scan
 from strandline.tableformat.arguments import check_names
-from strandline.tableformat.compaction import Policy, plan_runs
+from strandline.tableformat.compaction import Policy, Run, plan_runs
 from strandline.tableformat.errors import (
     CommitConflict,
     CommitTimeout,
@@ -24,13 +24,14 @@ from strandline.tableformat.errors import (
     MissingFile,
     StrandlineError,
 )
-from strandline.writers.rewriting import Instructions, NoPace, rewrite
+from strandline.tableformat.segments import TOMBSTONES
+from strandline.writers.forgetting import Elsewhere
+from strandline.writers.rewriting import Instructions, NoPace, forgets_some, rewrite
 from strandline.writers.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from strandline.tableformat.compaction import Run
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.segments import SegmentEntry
     from strandline.writers.committing import Place
@@ -144,9 +145,24 @@ class _Compaction:
             self._one(run)
             if self._options.progress is not None:
                 self._options.progress(number + 1, len(runs))
+        if not self._options.inline_only:
+            self._forget_deletes({entry.path for run in runs for entry in run.segments})
         if self._done:
             self._place.see(tidy(self._chain, self._place.head))
         return self._report()
+
+    def _forget_deletes(self, seen: set[str]) -> None:
+        """Tombstones without neighbours to go with go by themselves, once they hide no row."""
+        manifest = self._refresh()
+        if TOMBSTONES not in manifest.reader_features:
+            return
+        listed = plan_scan(self._chain.service, manifest, None, indexes=False).segments
+        for entry in listed:
+            if not entry.tombstones or entry.path in seen:
+                continue
+            elsewhere = Elsewhere(self._chain.service, manifest, [entry])
+            if forgets_some(self._chain.storage, manifest, entry, elsewhere):
+                self._one(Run(entry.window, entry.shard, (entry,)))
 
     def _refresh(self) -> Manifest:
         self._place.see(self._chain.refresh(self._place.head))
@@ -167,34 +183,45 @@ class _Compaction:
         return runs[first:] + runs[:first]
 
     def _one(self, run: Run) -> None:
-        head = self._refresh()
-        if missing_from(self._chain, head, run.segments):
-            self._lost += 1
-            return
-        instructions = Instructions(
-            sort_by=sort_columns(head, self._options.sort_by), pace=self._pace
-        )
-        try:
-            made = rewrite(
-                self._chain.storage,
-                head,
-                run.segments,
-                self._chain.runtime.random_hex,
-                instructions,
-            )
-        except MissingFile:
-            # Replaced by another, and removed from the store, while we read.
-            if not missing_from(self._chain, self._refresh(), run.segments):
+        looks = not self._options.inline_only and bool(self._place.head.manifest.config.primary_key)
+        for looks_elsewhere in (True, False) if looks else (False,):
+            head = self._refresh()
+            if missing_from(self._chain, head, run.segments):
+                break
+            try:
+                made = self._rewritten(head, run, looks_elsewhere=looks_elsewhere)
+            except MissingFile:
+                # Replaced by another, and removed from the store, while we read.
+                if missing_from(self._chain, self._refresh(), run.segments):
+                    break
+                if looks_elsewhere:
+                    continue
                 raise
-            self._lost += 1
-            return
-        if self._commit(run, made):
-            self._done.append((run, made))
-        else:
-            self._lost += 1
+            if self._commit(run, made):
+                self._done.append((run, made))
+                return
+            if made.assumes is None:
+                break
+            # Other segments have changed. What follows from the run alone holds all the same.
+        self._lost += 1
+
+    def _rewritten(self, head: Manifest, run: Run, *, looks_elsewhere: bool) -> Rewritten:
+        service = self._chain.service
+        return rewrite(
+            self._chain.storage,
+            head,
+            run.segments,
+            self._chain.runtime.random_hex,
+            Instructions(
+                sort_by=sort_columns(head, self._options.sort_by),
+                pace=self._pace,
+                forget=True,
+                elsewhere=Elsewhere(service, head, run.segments) if looks_elsewhere else None,
+            ),
+        )
 
     def _commit(self, run: Run, made: Rewritten) -> bool:
-        replacement = Replacement(run.segments, made.entries, made.rows_dropped)
+        replacement = Replacement(run.segments, made.entries, made.rows_dropped, made.assumes)
         base = self._place.head
         try:
             change = ReplacementChange(self._chain, base.manifest, replacement)

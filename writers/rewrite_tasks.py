@@ -58,7 +58,8 @@ class RewriteTask:
             manifest,
             self.segments,
             chain.runtime.random_hex,
-            Instructions(sort_by=self.sort_by),
+            # What other segments hold may have changed when all tasks are committed together.
+            Instructions(sort_by=self.sort_by, forget=True),
         )
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.readers.evaluate import evaluate
-from strandline.readers.logical_columns import LogicalColumns
+from strandline.readers.logical_columns import LogicalColumns, no_rows
 from strandline.readers.read_ahead import ReadAhead
 from strandline.readers.segment_reader import read_segment
 from strandline.readers.split_reader import SplitReader
@@ -23,24 +23,28 @@ from strandline.readers.splits import Split
 from strandline.tableformat import paths
 from strandline.tableformat.content_hash import content_hash
 from strandline.tableformat.errors import CorruptTable
-from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID
+from strandline.tableformat.hidden_columns import DELETED_ID, SEQ_ID, TS_ID
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.segments import DENSE, STORED, SegmentEntry
 from strandline.tableformat.stores.background import Background
 from strandline.tableformat.timestamps import derive
+from strandline.writers.forgetting import forget
 from strandline.writers.layout import (
     ENCODING_THREADS,
     MAX_SEGMENT_ARROW_BYTES,
     MAX_SEGMENT_ROWS,
 )
 from strandline.writers.segment_file import encode_segment
+from strandline.writers.tombstones import TombstoneRows, encode_tombstones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.replacing import Assumptions
     from strandline.tableformat.storage import PendingWrite, Storage
+    from strandline.writers.forgetting import Elsewhere
 
 COMPACT: Final = "compact"
 _READ_MEMORY_BYTES: Final = 256 * 2**20
@@ -70,8 +74,10 @@ class Instructions:
     """Rows for which this is true are left out."""
     sort_by: tuple[int, ...] = ()
     """Ids of columns to sort by; otherwise rows come in the order of `_seq`."""
-    resolve: Callable[[pa.Table], pa.Table] | None = None
-    """Picks the rows that stay; for tables with a key."""
+    forget: bool = False
+    """Of a table with a key: leave out what newer rows have replaced for good."""
+    elsewhere: Elsewhere | None = None
+    """The segments that stay, to compare with; None: only what is rewritten is compared."""
     pace: Pace = field(default_factory=NoPace)
 
 
@@ -86,6 +92,8 @@ class Rewritten:
     bytes_written: int
     content: str
     """The hash of the rows, in the order of `_seq`."""
+    assumes: Assumptions | None = None
+    """What must still be true of other segments when this is committed."""
 
     @property
     def rows_dropped(self) -> int:
@@ -107,35 +115,81 @@ def rewrite(
 ) -> Rewritten:
     """Write the rows of segments of one window and shard into new ones, and check them."""
     todo = instructions or Instructions()
-    rows = _read(storage, manifest, inputs, todo.pace)
-    read = rows.num_rows
+    stored = [entry for entry in inputs if not entry.tombstones]
+    rows = _read(storage, manifest, stored, todo.pace, _all_ids(manifest))
+    stones = _read_tombstones(storage, manifest, inputs, todo.pace)
+    read = rows.num_rows + stones.num_rows
     if todo.drop is not None:
         names = LogicalColumns(manifest, inputs[0]).all_names
         matches = evaluate(todo.drop, rows, names)
         rows = rows.filter(pc.invert(pc.fill_null(matches, False)))  # noqa: FBT003 - the value
-    if todo.resolve is not None:
-        rows = todo.resolve(rows)
-    rows = _by_number(rows)
+    assumes = None
+    if todo.forget and manifest.config.primary_key:
+        left = forget(manifest, rows, stones, todo.elsewhere)
+        rows, stones, assumes = left.rows, left.tombstones, left.assumes
+    rows, stones = _by_number(rows), _by_number(stones)
     writer = _Writer(storage, manifest, inputs, random_hex)
     entries = writer.write(_sorted(rows, manifest, todo.sort_by)) if rows.num_rows else ()
-    written = sum(entry.size_bytes for entry in entries)
+    deletes = writer.write_tombstones(stones) if stones.num_rows else ()
+    written = sum(entry.size_bytes for entry in (*entries, *deletes))
     todo.pace.spend(written)
     content = content_hash(rows)
-    _compare(storage, manifest, entries, rows.num_rows, content)
+    _compare(
+        storage, manifest, entries, count=rows.num_rows, content=content, ids=_all_ids(manifest)
+    )
+    _compare(
+        storage,
+        manifest,
+        deletes,
+        count=stones.num_rows,
+        content=content_hash(stones),
+        ids=_tombstone_ids(manifest),
+    )
     return Rewritten(
-        entries,
+        (*entries, *deletes),
         read,
-        rows.num_rows,
+        rows.num_rows + stones.num_rows,
         sum(entry.size_bytes for entry in inputs),
         written,
         content,
+        assumes,
     )
 
 
-def _read(
+def forgets_some(
+    storage: Storage, manifest: Manifest, entry: SegmentEntry, elsewhere: Elsewhere
+) -> bool:
+    """Whether a rewrite of a segment of tombstones would leave some of them out."""
+    stones = _read_tombstones(storage, manifest, [entry], NoPace())
+    left = forget(manifest, no_rows(manifest, _all_ids(manifest)), stones, elsewhere)
+    return bool(left.tombstones.num_rows < stones.num_rows)
+
+
+def _all_ids(manifest: Manifest) -> set[int]:
+    return {column.id for column in manifest.schema.columns} | {SEQ_ID, TS_ID}
+
+
+def _tombstone_ids(manifest: Manifest) -> set[int]:
+    return {*manifest.config.primary_key, SEQ_ID, TS_ID, DELETED_ID}
+
+
+def _read_tombstones(
     storage: Storage, manifest: Manifest, inputs: Sequence[SegmentEntry], pace: Pace
 ) -> pa.Table:
-    ids = {column.id for column in manifest.schema.columns} | {SEQ_ID, TS_ID}
+    """The keys that the inputs delete, as they stand in their files."""
+    stored = [entry for entry in inputs if entry.tombstones]
+    return _read(storage, manifest, stored, pace, _tombstone_ids(manifest))
+
+
+def _read(
+    storage: Storage,
+    manifest: Manifest,
+    inputs: Sequence[SegmentEntry],
+    pace: Pace,
+    ids: set[int],
+) -> pa.Table:
+    if not inputs:
+        return no_rows(manifest, ids)
     for entry in inputs:
         pace.spend(entry.size_bytes)
     readers = [SplitReader(storage, manifest, Split(entry), ids) for entry in inputs]
@@ -172,11 +226,12 @@ def _compare(
     storage: Storage,
     manifest: Manifest,
     entries: Sequence[SegmentEntry],
+    *,
     count: int,
     content: str,
+    ids: set[int],
 ) -> None:
     """Read everything back: a row that is lost here would be lost for ever."""
-    ids = {column.id for column in manifest.schema.columns} | {SEQ_ID, TS_ID}
     tables = [read_segment(storage, manifest, entry, ids) for entry in entries]
     found = _by_number(pa.concat_tables(tables)) if tables else None
     right = found.num_rows == count if found is not None else count == 0
@@ -210,6 +265,34 @@ class _Writer:
             for upload in uploads:
                 upload.wait()
         return tuple(entry for entry, _ in made)
+
+    def write_tombstones(self, rows: pa.Table) -> tuple[SegmentEntry, ...]:
+        """Store keys that are deleted; durable when this returns."""
+        made = [self._tombstones(rows.slice(start, stop - start)) for start, stop in _cuts(rows)]
+        for _, upload in made:
+            upload.wait()
+        return tuple(entry for entry, _ in made)
+
+    def _tombstones(self, rows: pa.Table) -> tuple[SegmentEntry, PendingWrite]:
+        manifest = self._manifest
+        seqs = _numbers(rows, "_seq")
+        dense = bool((np.diff(seqs) == 1).all())
+        entry, stored = encode_tombstones(
+            TombstoneRows(
+                window=self._window,
+                shard=self._shard,
+                kind=COMPACT,
+                keys=rows.select([column.name for column in manifest.key_columns]),
+                ts_ms=_numbers(rows, "_ts"),
+                first=int(seqs.min()),
+                last=int(seqs.max()),
+                seqs=None if dense else seqs,
+            ),
+            manifest.schema,
+            manifest,
+            self._random_hex(8),
+        )
+        return entry, self._storage.write_new(*stored)
 
     def _segment(self, rows: pa.Table) -> tuple[SegmentEntry, list[PendingWrite]]:
         manifest = self._manifest

@@ -323,15 +323,3 @@ def test_tombstones_in_pages_still_hide_their_keys(monkeypatch: pytest.MonkeyPat
     plan = table.scan(filter="v = 'a'", all_rows=True).plan()
     assert plan.report.pages.considered
     assert plan.report.pages.kept == 0
-
-
-def test_spark_refuses_deleted_keys_that_it_does_not_know(tmp_path: Path) -> None:
-    """[KEY-7] Its own scan would show their rows: an error is better."""
-    from strandline.spark.request import ReadRequest  # noqa: PLC0415
-    from strandline.spark.sources import Sources  # noqa: PLC0415 - without PySpark
-
-    table = make(tmp_path / "t")
-    table.upsert([row(1, 1, "a")])
-    table.delete(keys=[1])
-    with pytest.raises(UnsupportedFormat, match="deletes by key"):
-        Sources().open(table.url, ReadRequest())
