@@ -210,6 +210,21 @@ class ManifestService:
         )
         return right
 
+    def local_copies(self, parts: Sequence[Part]) -> list[bytes | None]:
+        """What the local cache has of the parts, each with its checksum; None: nothing.
+
+        For whoever asks the store in a way of its own, and can do without an answer.
+        """
+        if self._cache is None or not parts:
+            return [None] * len(parts)
+        found = self._from_cache({self._key(part): part for part in parts})
+        return [found.get(self._key(part)) for part in parts]
+
+    def keep_copies(self, parts: Sequence[tuple[Part, bytes]]) -> None:
+        """Copy parts whose checksums were compared to the local cache."""
+        if self._cache is not None and parts:
+            self._keep({self._key(part): data for part, data in parts})
+
     def _from_storage(self, wanted: Mapping[ObjectKey, Part]) -> dict[ObjectKey, bytes]:
         url = self.storage.url
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from strandline.catalog.manifest_service import Part
 from strandline.catalog.page_cache import PAGES, ObjectKey
 from strandline.readers.sources import ChunkSource
 from strandline.tableformat import codec
@@ -14,6 +15,7 @@ from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.parquet_footer import MAGIC, TAIL_BYTES
 
 if TYPE_CHECKING:
+    from strandline.catalog.manifest_service import ManifestService
     from strandline.tableformat.segments import SegmentEntry
     from strandline.tableformat.storage import Storage
 
@@ -33,12 +35,34 @@ def cached_source(storage: Storage, entry: SegmentEntry) -> ChunkSource | None:
     return found
 
 
+def local_copy(service: ManifestService | None, entry: SegmentEntry) -> bytes | None:
+    """The bytes at `footer_range`, if the local cache has the footer."""
+    (found,) = [None] if service is None else service.local_copies([_part(entry)])
+    return None if found is None else found + _ending(entry)
+
+
+def keep_copy(service: ManifestService | None, entry: SegmentEntry, tail: memoryview) -> None:
+    """Copy a footer that was checked to the local cache."""
+    if service is not None:
+        service.keep_copies([(_part(entry), bytes(tail[:-TAIL_BYTES]))])
+
+
+def _part(entry: SegmentEntry) -> Part:
+    start, size = footer_range(entry)
+    return Part(entry.path, start, size - TAIL_BYTES, entry.footer_xxh64)
+
+
+def _ending(entry: SegmentEntry) -> bytes:
+    return entry.footer_bytes.to_bytes(4, "little") + MAGIC
+
+
 def checked_footer(
     storage: Storage, entry: SegmentEntry, tail: bytes | memoryview
 ) -> pq.FileMetaData:
     """The file's footer by the bytes at `footer_range`, once they are what the manifest says."""
-    ending = entry.footer_bytes.to_bytes(4, "little") + MAGIC
-    if codec.checksum(tail[:-TAIL_BYTES]) != entry.footer_xxh64 or tail[-TAIL_BYTES:] != ending:
+    if codec.checksum(tail[:-TAIL_BYTES]) != entry.footer_xxh64 or tail[-TAIL_BYTES:] != _ending(
+        entry
+    ):
         raise CorruptTable(
             f"{storage.url}: the footer of {entry.path} does not have the checksum that the "
             "manifest gives. The file was damaged or overwritten."

@@ -1,4 +1,6 @@
-"""Index files from a store: catalogs and blobs, verified, opened, and kept in a bounded cache.
+"""Index files from a store: catalogs and blobs, verified, opened, and kept in bounded caches.
+
+Opened ones are kept in memory, their bytes in the local cache of the machine where there is one.
 
 An index is never needed. One that is missing or damaged is left out and counted; the rows of its
 segment are then looked at one by one, and the answer is the same.
@@ -9,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from strandline.catalog.manifest_service import Part
 from strandline.catalog.page_cache import ObjectKey, PageCache
 from strandline.tableformat import codec, page_table
 from strandline.tableformat.errors import CorruptTable, ObjectMissing
@@ -23,11 +26,11 @@ from strandline.tableformat.types import ColumnType
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from strandline.catalog.manifest_service import ManifestService
     from strandline.tableformat.indexes.reference import IndexRef
     from strandline.tableformat.indexes.strategy import Place
     from strandline.tableformat.schema import Schema
     from strandline.tableformat.segments import SegmentEntry
-    from strandline.tableformat.storage import Storage
 
 CACHE: Final = PageCache(128 * 2**20)
 """Catalogs and opened indexes of all tables of the process."""
@@ -56,8 +59,10 @@ class SegmentIndexes:
 class IndexReader:
     """Reads the indexes of many segments in few requests."""
 
-    def __init__(self, storage: Storage, schema: Schema) -> None:
-        self._storage, self._schema = storage, schema
+    def __init__(self, service: ManifestService, schema: Schema) -> None:
+        self._service, self._storage, self._schema = service, service.storage, schema
+        self._fresh: list[tuple[Part, bytes]] = []
+        """What came from the store and was found right, to be kept on this machine."""
         self.failures: list[str] = []
         """What could not be used, and why."""
         self.bytes_read = 0
@@ -82,9 +87,9 @@ class IndexReader:
                     self._fail(entry, f"the catalog does not list {place[1]} of column {place[0]}")
                 elif not self._from_memory(indexes, blob, end):
                     missing.append((indexes, blob))
-        ranges = [(path_of(i.entry.path), blob.offset, blob.size) for i, blob in missing]
-        for (indexes, blob), data in zip(missing, self._read(ranges), strict=True):
-            self._open(indexes, blob, data)
+        self._open_all(missing)
+        self._service.keep_copies(self._fresh)
+        self._fresh.clear()
         return loaded
 
     # --- catalogs ---
@@ -103,9 +108,18 @@ class IndexReader:
                 found[number] = (known, b"")
             else:
                 unread.append((number, entry, ref))
-        ranges = [_end_range(entry, ref) for _, entry, ref in unread]
-        for (number, entry, ref), data in zip(unread, self._read(ranges), strict=True):
+        copies = self._service.local_copies([_catalog_part(e, ref) for _, e, ref in unread])
+        ranges = [
+            _end_range(entry, ref)
+            for (_, entry, ref), copy in zip(unread, copies, strict=True)
+            if copy is None
+        ]
+        read = iter(self._read(ranges))
+        for (number, entry, ref), copy in zip(unread, copies, strict=True):
+            data = next(read) if copy is None else copy
             found[number] = self._catalog(entry, ref, data)
+            if copy is None and isinstance(data, bytes) and found[number][0] is not None:
+                self._fresh.append((_catalog_part(entry, ref), data[-ref.catalog_bytes :]))
         ordered = [found[number] for number in range(len(entries))]
         return [catalog for catalog, _ in ordered], [end for _, end in ordered]
 
@@ -138,8 +152,26 @@ class IndexReader:
         start = blob.offset - (ref.size_bytes - ref.catalog_bytes - len(end))
         if start < 0:
             return False
-        self._open(indexes, blob, end[start : start + blob.size])
+        self._open_fresh(indexes, blob, end[start : start + blob.size])
         return True
+
+    def _open_all(self, missing: Sequence[tuple[SegmentIndexes, Blob]]) -> None:
+        """Open blobs of the local cache, and of the store what is not there."""
+        copies = self._service.local_copies([_blob_part(i.entry, blob) for i, blob in missing])
+        unread = []
+        for (indexes, blob), copy in zip(missing, copies, strict=True):
+            if copy is None:
+                unread.append((indexes, blob))
+            else:
+                self._open(indexes, blob, copy)
+        ranges = [(path_of(i.entry.path), blob.offset, blob.size) for i, blob in unread]
+        for (indexes, blob), data in zip(unread, self._read(ranges), strict=True):
+            self._open_fresh(indexes, blob, data)
+
+    def _open_fresh(self, indexes: SegmentIndexes, blob: Blob, data: bytes | Unread) -> None:
+        self._open(indexes, blob, data)
+        if isinstance(data, bytes) and (blob.column, blob.kind) in indexes.opened:
+            self._fresh.append((_blob_part(indexes.entry, blob), data))
 
     def _open(self, indexes: SegmentIndexes, blob: Blob, data: bytes | Unread) -> None:
         entry = indexes.entry
@@ -199,6 +231,15 @@ def _as_read(data: bytes | Unread) -> bytes:
     if isinstance(data, Unread):
         raise data.error
     return data
+
+
+def _catalog_part(entry: SegmentEntry, ref: IndexRef) -> Part:
+    start = ref.size_bytes - ref.catalog_bytes
+    return Part(path_of(entry.path), start, ref.catalog_bytes, ref.xxh64)
+
+
+def _blob_part(entry: SegmentEntry, blob: Blob) -> Part:
+    return Part(path_of(entry.path), blob.offset, blob.size, blob.xxh64)
 
 
 def _end_range(entry: SegmentEntry, ref: IndexRef) -> Range:

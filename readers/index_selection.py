@@ -17,21 +17,21 @@ from strandline.tableformat.segments import DENSE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from strandline.catalog.manifest_service import ManifestService
     from strandline.readers.index_reader import SegmentIndexes
     from strandline.readers.splits import Split
     from strandline.tableformat.indexes.strategy import Choice, Place, Removed
     from strandline.tableformat.planning import PlanReport
     from strandline.tableformat.schema import Schema
-    from strandline.tableformat.storage import Storage
 
 
 def select_zones(
-    storage: Storage, schema: Schema, splits: Sequence[Split], report: PlanReport
+    service: ManifestService, schema: Schema, splits: Sequence[Split], report: PlanReport
 ) -> list[Split]:
     """The same splits with their zones; one whose zones are all ruled out is left out."""
     chosen = [_choices(split) for split in splits]
     asked = [number for number, choices in enumerate(chosen) if choices]
-    reader = IndexReader(storage, schema)
+    reader = IndexReader(service, schema)
     loaded = reader.load([(splits[n].entry, _places(splits[n], chosen[n])) for n in asked])
     found = dict(zip(asked, loaded, strict=True))
     out = []

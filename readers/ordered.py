@@ -27,11 +27,11 @@ from strandline.tableformat.types import Domain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from strandline.catalog.manifest_service import ManifestService
     from strandline.readers.index_reader import SegmentIndexes
     from strandline.readers.splits import Split
     from strandline.tableformat.schema import Column, Schema
     from strandline.tableformat.segments import SegmentEntry
-    from strandline.tableformat.storage import Storage
     from strandline.tableformat.values import Value
 
 _NAN_LAST = "_strandline_nan"
@@ -102,12 +102,12 @@ class ZoneOrders:
 
     def __init__(
         self,
-        storage: Storage,
+        service: ManifestService,
         schema: Schema,
         key: Column,
         use_indexes: bool,  # noqa: FBT001 - the caller's own setting, passed on
     ) -> None:
-        self._reader = IndexReader(storage, schema)
+        self._reader = IndexReader(service, schema)
         self._key, self._use_indexes = key, use_indexes
 
     def __call__(self, split: Split) -> tuple[Split, RankIndex] | None:

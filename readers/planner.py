@@ -77,7 +77,7 @@ def _finished(
         # Opening indexes needs numpy's sorting and our kinds; most plans of small tables do not.
         from strandline.readers.index_selection import select_zones  # noqa: PLC0415
 
-        splits = select_zones(service.storage, manifest.schema, splits, report)
+        splits = select_zones(service, manifest.schema, splits, report)
     report.bytes_total = planning.parts_of(manifest).size_bytes
     report.bytes_planned = sum(split.bytes_planned for split in splits)
     report.rows_planned = sum(split.rows_planned for split in splits)

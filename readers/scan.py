@@ -332,7 +332,7 @@ class Scan:
             descending=request.descending,
             limit=request.limit,
             read=lambda chosen: self._read_ahead([self._reader(s, wanted) for s in chosen]),
-            zones_of=ordered.ZoneOrders(self._storage, self._manifest.schema, key, request.indexes),
+            zones_of=ordered.ZoneOrders(self._service, self._manifest.schema, key, request.indexes),
         )
         if best.rows is not None:
             yield self._answer(best.rows)
@@ -411,6 +411,7 @@ class Scan:
             self._manifest,
             split,
             wanted,
+            service=self._service,
             most_rows=most_rows,
             unit_memory_bytes=self._request.memory_bytes // _UNITS_IN_BUDGET,
         )

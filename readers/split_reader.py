@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from strandline.catalog.manifest_service import ManifestService
     from strandline.readers.row_ranges import Ranges
     from strandline.readers.sources import ChunkSource, PagePiece, Source, Stored
     from strandline.readers.splits import Split
@@ -86,10 +87,15 @@ class SplitReader:
         split: Split,
         wanted: Collection[int],
         *,
+        service: ManifestService | None = None,
         most_rows: int | None = None,
         unit_memory_bytes: int = UNIT_MEMORY_BYTES,
     ) -> None:
-        """Take `most_rows` where the first matching rows of the file will do."""
+        """Take `most_rows` where the first matching rows of the file will do.
+
+        `service`: looks for the footer on this machine before the store is asked.
+        """
+        self._service = service
         self.storage = self._storage = storage
         self.entry = self._entry = split.entry
         self._manifest, self._split = manifest, split
@@ -142,9 +148,14 @@ class SplitReader:
             if entry.size_bytes <= WHOLE_FILE_BYTES:
                 self._fetch(file, [(0, entry.size_bytes)])
                 self._small_file = file
+            elif (copy := footers.local_copy(self._service, entry)) is not None:
+                return footers.checked_source(storage, entry, copy)
             else:
                 self._fetch(file, [(start, size)])
-            source = footers.checked_source(storage, entry, file.bytes_at(start, size))
+            tail = file.bytes_at(start, size)
+            source = footers.checked_source(storage, entry, tail)
+            if self._small_file is None:
+                footers.keep_copy(self._service, entry, tail)
         return source
 
     def _units(self, source: Source, rows: Ranges) -> list[Unit]:
