@@ -1,6 +1,6 @@
 """A reader written from SPEC.md alone: slow, small, and without a line of the library.
 
-    python reference_reader.py TABLE [VERSION]
+    python reference_reader.py TABLE [VERSION] [--user NAME]
 
 prints every visible row of a local table as one line of JSON (conformance/README.md), in the order
 of `_seq`. Anything that SPEC.md tells readers to refuse ends with exit code 1 and a line that
@@ -127,13 +127,47 @@ def versions(folder: Path, ending: str) -> list[int]:
     return [INT64_MAX - int(d) for d in digits if INT64_MAX - int(d) >= 1]
 
 
-def manifest(root: Path, version: int) -> dict[str, Any]:
-    name = f"_strandline/manifests/{INT64_MAX - version:020d}.json.lz4"
+OF_THE_TABLE = (
+    *("schema", "next_column_id", "config", "floor_ts", "fence"),
+    *("reader_features", "writer_features"),
+)
+
+
+def chain_of(user: str | None) -> str:
+    """[LAY-1] [CAT-3] Where the manifests and markers of the table, or of one user, lie."""
+    if user is None:
+        return "_strandline/"
+    folder = user
+    if not re.fullmatch("[a-z0-9_-]{1,100}", user):
+        text = base64.b32hexencode(user.encode()).decode().rstrip("=").lower()
+        folder = "~" + "~/".join(text[i : i + 190] for i in range(0, len(text), 190))
+    return f"_strandline/users/{xxh64(user.encode())[:2]}/{folder}/"
+
+
+def joined(root: Path, own: dict[str, Any], user: str) -> dict[str, Any]:
+    """[USR-1] [USR-2] A user's manifest, with what the table's newest version says for all."""
+    newest = versions(root / "_strandline/manifests", r"\.json\.lz4")
+    need(newest, "no manifest", "table_not_found")
+    table = manifest(root, newest[0], scopes={"user_scope"})
+    need("user_scope" in table["reader_features"], "a table without users")
+    need(table.get("dropped_at") is None, "the table is dropped", "table_not_found")
+    need(own["kind"] == "user" and own["user"] == user, "another user's manifest")
+    need(own["table_uuid"] == table["table_uuid"], "another table's uuid")
+    return {"files_floor": "0", **own, **{name: table[name] for name in OF_THE_TABLE}}
+
+
+def manifest(
+    root: Path, version: int, user: str | None = None, scopes: set[str] | None = None
+) -> dict[str, Any]:
+    name = f"{chain_of(user)}manifests/{INT64_MAX - version:020d}.json.lz4"
     found = document(read(root, name, "version_not_found"))
     need(found.get("format") == "strandline", "not a manifest")
     need(found.get("format_version") == 1, "format version", "unsupported")
+    if user is not None:
+        found, scopes = joined(root, found, user), {"user_scope"}
     features = found["reader_features"]
-    need(set(features) <= {"keyed", "tombstones"}, f"features {features}", "unsupported")
+    known = {"keyed", "tombstones", *(scopes or ())}
+    need(set(features) <= known, f"features {features}", "unsupported")
     need(int64(found["version"]) == version == int64(found["commit"]["version"]), "version")
     need((found["parent_xxh64"] is None) == (version == 1), "parent_xxh64")
     history = [int64(record["version"]) for record in found["history"]]
@@ -150,7 +184,8 @@ def manifest(root: Path, version: int) -> dict[str, Any]:
         "time column",
     )
     check_key(found["schema"]["columns"], config.get("primary_key", []), features)
-    need(int64(found["files_floor"]) <= version, "files_floor")
+    reached = version if user is None else int64(found["root_version"], 1)
+    need(int64(found["files_floor"]) <= reached, "files_floor")
     for path in found["removed_files"]:
         need(SEGMENT_PATH.fullmatch(path) or PAGE_PATH.fullmatch(path), f"path {path!r}")
     return found
@@ -183,18 +218,20 @@ def check_key(columns: list[dict[str, Any]], key: list[int], features: list[str]
         need(column["nullable"] is False, "a key may be null")
 
 
-def open_version(root: Path, wanted: int | None) -> tuple[dict[str, Any], int, int]:
+def open_version(
+    root: Path, wanted: int | None, user: str | None = None
+) -> tuple[dict[str, Any], int, int]:
     """The manifest, and the floor and the trim point that count: [HEAD-1] [GC-3] [VIS-3]."""
-    existing = versions(root / "_strandline/manifests", r"\.json\.lz4")
+    existing = versions(root / chain_of(user) / "manifests", r"\.json\.lz4")
     need(existing, "no manifest", "table_not_found")
-    head = manifest(root, existing[0])
+    head = manifest(root, existing[0], user)
     if wanted is None or wanted == existing[0]:
         chosen = head
     else:
         need(wanted < existing[0], "not yet committed", "version_not_found")
-        markers = versions(root / "_strandline/gc", "")
+        markers = versions(root / chain_of(user) / "gc", "")
         need(wanted >= (markers or [1])[0], "removed", "version_not_found")
-        chosen = manifest(root, wanted)
+        chosen = manifest(root, wanted, user)
         need(chosen["table_uuid"] == head["table_uuid"], "another table's uuid")
     floor = max(int64(m["floor_ts"]) for m in (head, chosen))
     trim = max(int64(m["trim_seq"]) for m in (head, chosen))
@@ -421,9 +458,9 @@ def text(value: Any, kind: pa.DataType) -> str:
     return value if isinstance(value, str) else str(int(value))
 
 
-def scan(root: Path, version: int | None) -> list[dict[str, Any]]:
+def scan(root: Path, version: int | None, user: str | None = None) -> list[dict[str, Any]]:
     """Every visible row of a version, in the order of `_seq`."""
-    found, floor, trim = open_version(root, version)
+    found, floor, trim = open_version(root, version, user)
     rows: list[dict[str, Any]] = []
     for entry in segments(root, found):
         table = segment_rows(root, found, entry).combine_chunks()
@@ -451,8 +488,11 @@ def winners(found: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str,
 
 
 def main() -> int:
+    place, *rest = sys.argv[1:]
+    user = rest.pop() if rest[-2:-1] == ["--user"] else None
+    numbers = [int(given) for given in rest if given != "--user"]
     try:
-        rows = scan(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
+        rows = scan(Path(place), numbers[0] if numbers else None, user)
     except Refused as error:
         print(json.dumps({"error": error.kind, "why": str(error)}))
         return 1
