@@ -138,6 +138,11 @@ class Memtable:
         """How many of the records are committed; a memtable may need more than one commit."""
         return sum(len(placement.edges) - 1 for _, placement in self._placed)
 
+    @property
+    def rows_left(self) -> int:
+        """Rows that are not committed yet."""
+        return self.rows - sum(self.counts[: self.records_placed]) if self._placed else self.rows
+
     def settle(self) -> None:
         """Give the memory of committed rows back."""
         self._drop_rows()

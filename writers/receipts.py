@@ -56,8 +56,8 @@ class Receipt:
             self._ask(memtable)
             if not memtable.settled.wait(timeout):
                 raise WriterBusy(
-                    f"the rows were not committed within {timeout:g} s. They are in the writer "
-                    "and its log, and it goes on trying; wait again."
+                    f"the rows were not committed within {timeout:.3g} s. The writer keeps them, "
+                    "in its log too if it has one, and goes on trying; wait again."
                 )
         if memtable.error is not None:
             raise memtable.error

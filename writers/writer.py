@@ -286,7 +286,7 @@ class Writer:
         buffers, flusher, committer = self._buffers, self._flusher, self._committer
         with buffers.changed:
             waiting = buffers.uncommitted()
-            rows_pending = sum(m.rows for m in waiting)
+            rows_pending = sum(m.rows_left for m in waiting)
             held, records = buffers.held_bytes, buffers.last_record
             memtables, log = len(buffers.passive), self._log
             logged = {"wal_bytes": 0, "wal_syncs": 0, "wal_files": 0}
@@ -349,8 +349,8 @@ class Writer:
             waiting = self._buffers.uncommitted()
         return CloseReport(
             committed=not waiting,
-            records_left=sum(m.records for m in waiting),
-            rows_left=sum(m.rows for m in waiting),
+            records_left=sum(m.records - m.records_placed for m in waiting),
+            rows_left=sum(m.rows_left for m in waiting),
             log=None if self._log is None else self._log.where,
             indexes_left=self._flusher.degraded,
         )

@@ -59,6 +59,37 @@ def test_the_state_says_how_the_table_stands(tmp_path: Path) -> None:
     assert states == ["in_sync", "pending_write", "syncing", "in_sync"]
 
 
+def test_rows_of_a_flush_that_is_half_committed_are_counted_once(tmp_path: Path) -> None:
+    """[T5] [T9] A flush of two commits, and the store goes down between them."""
+    rig = Rig(ttl="1d")
+    creates: list[str] = []
+    down = threading.Event()
+
+    def fail_after_the_first(name: str, path: str) -> None:
+        if name == "put_if_absent" and path.startswith("_strandline/manifests/"):
+            creates.append(path)
+            if len(creates) > 1:
+                down.set()
+                raise StorageFailed("the store is down")
+
+    writer = rig.table.writer("w", wal=tmp_path / "wal", **LATER)
+    for first in (0, 200):
+        receipt = writer.append(events(first, 200, step_ms=3_600_000))
+    rig.store.before = fail_after_the_first
+    with pytest.raises(strandline.WriterBusy, match=r"within 0 s\. The writer keeps them"):
+        receipt.wait(0)
+    assert down.wait(PATIENCE_S)
+
+    stats = writer.stats()
+    report = writer.close(0)
+
+    assert (stats.rows, stats.rows_committed, stats.rows_pending) == (400, 200, 200)
+    assert (report.committed, report.records_left, report.rows_left) == (False, 1, 200)
+    rig.mend_store()
+    assert rig.open().recover("w", tmp_path / "wal").rows == 200
+    assert numbers(rig.open().scan()) == list(range(400))
+
+
 def test_the_state_tells_of_errors_and_of_their_end(tmp_path: Path) -> None:
     """[M5] error while tries fail, in_sync after one succeeded; the error can be read."""
     rig = Rig()
