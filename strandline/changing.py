@@ -29,12 +29,8 @@ class ReplacesRows:
 
     _chain: Chain
     _head: Snapshot
-
-    def _check_writable(self) -> None:
-        raise NotImplementedError
-
-    def _latest(self) -> Snapshot:
-        raise NotImplementedError
+    _check_writable: Callable[[], None]
+    _latest: Callable[[], Snapshot]
 
     def overwrite(
         self,

@@ -15,7 +15,7 @@ from strandline.tableformat.errors import BeyondTail, InvalidInput
 from strandline.tableformat.windows import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
     import numpy as np
@@ -43,10 +43,8 @@ class ReadsRows:
 
     _chain: Chain
     _head: Snapshot
-
-    def _latest(self) -> Snapshot:
-        """The version to read: the newest one, unless this handle is pinned."""
-        raise NotImplementedError
+    _latest: Callable[[], Snapshot]
+    """The version to read: the newest one, unless this handle is pinned."""
 
     def scan(
         self,

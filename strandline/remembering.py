@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from strandline.tableformat.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class RemembersQueries:
     """Queries under an alias: remembered, shown, refreshed, forgotten."""
 
-    def _check_writable(self) -> None:
-        raise NotImplementedError
+    _check_writable: Callable[[], None]
 
     def _remembered(self, alias: str) -> Remembered:
         from strandline.queries.remembered import Remembered  # noqa: PLC0415 - few programs need it
