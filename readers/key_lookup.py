@@ -163,12 +163,21 @@ def _by_column(given: Any, columns: Sequence[Column]) -> list[pa.ChunkedArray | 
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise InvalidInput(f"keys is a list of keys or Arrow data, not {type(given).__name__}")
     listed = list(given)
+    if listed and all(isinstance(key, Mapping) for key in listed):
+        return [_named(listed, name) for name in names]
     if len(columns) == 1:
         return [listed]
     for row, key in enumerate(listed):
         if not isinstance(key, (tuple, list)) or len(key) != len(columns):
             raise InvalidInput(f"keys[{row}] must be a tuple of {', '.join(names)}, not {key!r}")
     return [[key[i] for key in listed] for i in range(len(columns))]
+
+
+def _named(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    for number, row in enumerate(rows):
+        if name not in row:
+            raise InvalidInput(f"keys[{number}] has no {name!r}")
+    return [row[name] for row in rows]
 
 
 def _chunked(values: Any) -> pa.ChunkedArray:

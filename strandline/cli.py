@@ -72,11 +72,14 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     _add_create(_verb(verbs, "create", "create a table", cli_commands.create))
     _add_append(_verb(verbs, "append", "append rows in one commit", cli_commands.append))
+    _add_append(
+        _verb(verbs, "upsert", "append rows that replace others by key", cli_commands.upsert)
+    )
     cli_changes.add_overwrite(
         _verb(verbs, "overwrite", "replace all rows in one commit", cli_changes.overwrite)
     )
     cli_changes.add_delete(
-        _verb(verbs, "delete", "delete the rows that match a filter", cli_changes.delete)
+        _verb(verbs, "delete", "delete rows by a filter, or by their keys", cli_changes.delete)
     )
     cli_changes.add_compact(
         _verb(verbs, "compact", "put small segments together", cli_changes.compact)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from strandline import cli_input, cli_output, cli_progress
 from strandline.cli_commands import open_given, print_commit
+from strandline.tableformat.errors import InvalidInput
 
 if TYPE_CHECKING:
     import argparse
@@ -39,14 +40,27 @@ def overwrite(given: Namespace) -> int:
 
 def add_delete(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delete`."""
-    parser.add_argument(
-        "--filter", required=True, metavar="EXPRESSION", help='rows to delete, such as "n > 5"'
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--filter", metavar="EXPRESSION", help='rows to delete, such as "n > 5"')
+    what.add_argument(
+        "--keys", metavar="FILE", help="rows with the key's columns; - for standard input"
     )
+    parser.add_argument("--format", choices=cli_input.FORMATS, help="else the file's name decides")
+    parser.add_argument("--writer-id", metavar="ID", help="with --keys and --batch: exactly once")
+    parser.add_argument("--batch", type=int, metavar="N", help="a number that grows per batch")
     parser.add_argument("--fence", metavar="TOKEN")
+    parser.add_argument("--match-seq", type=int, metavar="N", help="only if this is the next seq")
+    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE")
 
 
 def delete(given: Namespace) -> int:
-    """Delete the rows that match a filter."""
+    """Delete the rows that match a filter, or those of some keys."""
+    if given.keys is not None:
+        return _delete_keys(given)
+    named = ("format", "writer_id", "batch", "match_seq", "property")
+    unfit = [name for name in named if getattr(given, name) not in (None, [])]
+    if unfit:
+        raise InvalidInput(f"--{unfit[0].replace('_', '-')} goes with --keys, not with --filter")
     done = open_given(given).delete(filter=given.filter, fence=given.fence)
     if given.json:
         cli_output.print_facts(done.to_json(), as_json=True)
@@ -57,6 +71,23 @@ def delete(given: Namespace) -> int:
             f"{done.rows} rows deleted in version {done.version}: {done.segments_dropped} segments "
             f"dropped, {done.segments_rewritten} rewritten"
         )
+    return 0
+
+
+def _delete_keys(given: Namespace) -> int:
+    table = open_given(given)
+    commit = table.delete(
+        keys=cli_input.rows(given.keys, given.format, table.manifest.schema),
+        writer_id=given.writer_id,
+        batch=given.batch,
+        fence=given.fence,
+        match_seq=given.match_seq,
+        properties=cli_input.pairs(given.property, "--property") or None,
+    )
+    done = f"no keys, nothing written; the table is at version {commit.version}"
+    if commit.rows:
+        done = f"{commit.rows} keys deleted in version {commit.version}"
+    print_commit(commit, done, as_json=given.json)
     return 0
 
 

@@ -17,6 +17,7 @@ from strandline.tableformat.manifest import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable
 
     from strandline.table import Table
 
@@ -93,7 +94,17 @@ def create(given: Namespace) -> int:
 def append(given: Namespace) -> int:
     """Append the rows of a file."""
     table = open_given(given)
-    commit = table.append(
+    return _put(given, table, table.append)
+
+
+def upsert(given: Namespace) -> int:
+    """Put the rows of a file in the place of those with their keys."""
+    table = open_given(given)
+    return _put(given, table, table.upsert)
+
+
+def _put(given: Namespace, table: strandline.Table, put: Callable[..., strandline.Commit]) -> int:
+    commit = put(
         cli_input.rows(given.file or "-", given.format, table.manifest.schema),
         given.writer_id,
         given.batch,

@@ -252,8 +252,9 @@ class ReadsRows:
     def exists(self, keys: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """For each of the keys, whether the keyed table holds a row with it; one pass for all.
 
-        `keys`: a list of values (of tuples, where the key has several columns), or Arrow data with
-        the key's columns. Only these columns are read, of the few files that may hold a key.
+        `keys`: a list of values (of tuples, where the key has several columns), or rows: dicts or
+        Arrow data with the key's columns. Only these columns are read, of the few files that may
+        hold a key.
         """
         from strandline.readers import key_lookup  # noqa: PLC0415 - kernels, as for read
 

@@ -66,3 +66,35 @@ def test_overwrite_takes_a_file(
     assert main(["overwrite", url, str(file)]) == 0
     assert "2 rows and no others" in capsys.readouterr().out
     assert strandline.open_table(url).scan(["n"]).to_arrow().column("n").to_pylist() == [1, 2]
+
+
+def test_keys_are_replaced_and_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[C4] Rows and keys from files, once for each batch; what does not fit is named."""
+    place, rows, keys = (str(tmp_path / name) for name in ("t", "rows.jsonl", "keys.csv"))
+    strandline.create_table(place, {"id": "int64", "v": "string"}, primary_key="id")
+    (tmp_path / "rows.jsonl").write_text('{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n')
+    (tmp_path / "keys.csv").write_text("id\n1\n7\n")
+    assert told(capsys, "upsert", place, rows)["rows"] == 2
+    assert main(["upsert", place, rows]) == 0
+    assert "appended 2 rows as 2 to 3" in capsys.readouterr().out
+    for duplicate in (False, True):
+        done = told(capsys, "delete", place, "--keys", keys, "--writer-id", "w", "--batch", "1")
+        assert (done["rows"], done["duplicate"]) == (2, duplicate)
+    table = strandline.open_table(place)
+    assert table.scan().to_arrow().to_pylist() == [{"id": 2, "v": "b"}]
+    assert main(["delete", place, "--keys", rows]) == 0
+    assert "2 keys deleted in version 5" in capsys.readouterr().out
+    assert table.scan().count() == 0
+    (tmp_path / "keys.csv").write_text("v\n1\n")
+    plain = str(tmp_path / "plain")
+    strandline.create_table(plain, {"id": "int64"})
+    for words, said in (
+        (["delete", place, "--keys", keys], "no column 'id'"),
+        (["delete", place, "--filter", "id = 1", "--batch", "3"], "--batch goes with --keys"),
+        (["delete", plain, "--keys", rows], "no primary key"),
+        (["upsert", plain, rows], "no primary key"),
+    ):
+        assert main(words) == 1
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["delete", place])
