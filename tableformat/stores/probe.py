@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from strandline.tableformat.errors import (
+    ObjectMissing,
     OutcomeUnclear,
     StorageFailed,
     StoreBusy,
@@ -25,18 +26,34 @@ if TYPE_CHECKING:
 PROBE_FOLDER = "_strandline/probe"
 
 _ATTEMPTS = 5
+_SECOND_CHANCE = 3
 _proven: set[tuple[int, str]] = set()
 
 
 def probe(storage: Storage, folder: str = PROBE_FOLDER) -> None:
-    """Refuse a store where two creates of one name both win, or where a list is out of date."""
+    """Refuse a store where two creates of one name both win, or where a list is out of date.
+
+    A vacuum that has just removed the first object makes it look so, too. Hence a store has a
+    second chance, and must then prove itself several times.
+    """
+    try:
+        _probe(storage, folder)
+    except UnsupportedStore as refused:
+        for _ in range(_SECOND_CHANCE):
+            try:
+                _probe(storage, folder)
+            except UnsupportedStore:
+                raise refused from None
+
+
+def _probe(storage: Storage, folder: str) -> None:
     name = secrets.token_hex(16)
     path = f"{folder}/{name}"
     first, second = b"first " + name.encode(), b"second " + name.encode()
     try:
         _create(storage, path, first)
         repeated = _create(storage, path, second)
-        if repeated is not Put.EXISTS or storage.read(path) != first:
+        if repeated is not Put.EXISTS or _held(storage, path) != first:
             raise UnsupportedStore(
                 f"the store of {storage.url} ignores conditional writes: of two creates of one "
                 "name both won, so two writers could overwrite each other's commits. No table was "
@@ -52,6 +69,13 @@ def probe(storage: Storage, folder: str = PROBE_FOLDER) -> None:
         with suppress(StorageFailed):
             storage.delete([path])
             storage.remove_empty_folders(folder)
+
+
+def _held(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except ObjectMissing:
+        return None
 
 
 def probe_once_per_process(storage: Storage) -> None:

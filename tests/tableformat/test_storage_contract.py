@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from strandline.tableformat.errors import CorruptTable, InvalidInput, ObjectMissing, StorageFailed
+from strandline.tableformat.errors import (
+    CorruptTable,
+    InvalidInput,
+    ObjectMissing,
+    StorageFailed,
+    UnsupportedStore,
+)
 from strandline.tableformat.storage import Put, Storage, open_storage
 from strandline.tableformat.stores.probe import PROBE_FOLDER, probe, probe_once_per_process
 
@@ -283,6 +289,32 @@ class StorageContract:
         probe_once_per_process(storage)
         assert list(storage.walk("")) == []
         assert storage.list(f"{PROBE_FOLDER}/") == []
+
+
+def test_the_probe_survives_a_vacuum_that_takes_its_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """[C1] [C8] Whoever loses its object in between tries again, and blames no sound store."""
+    storage = open_storage("memory://probed-while-vacuumed")
+    real, calls, gone_after = storage.put_if_absent, 0, set[int]()
+
+    def put(path: str, data: bytes) -> Put:
+        nonlocal calls
+        calls += 1
+        made = real(path, data)
+        if calls in gone_after:
+            storage.delete([path])
+        return made
+
+    monkeypatch.setattr(storage, "put_if_absent", put)
+    for number in (1, 2):
+        calls, gone_after = 0, {number}
+        probe(storage)
+        assert calls == 2 * 4
+        assert list(storage.walk("")) == []
+    calls, gone_after = 0, {1, 5}
+    with pytest.raises(UnsupportedStore):
+        probe(storage)
 
 
 def _race_in_process(url: str, options: dict[str, Any], me: int, ready: Any, wins: Any) -> None:
