@@ -13,7 +13,17 @@ from pathlib import Path
 import bench_peers
 from bench_report import say
 
-NAMES = ("commits", "contention", "bulk", "planning", "s3", "writer", "readers", "expire")
+NAMES = (
+    "commits",
+    "contention",
+    "bulk",
+    "planning",
+    "s3",
+    "writer",
+    "readers",
+    "expire",
+    "compact",
+)
 
 
 def main() -> int:

@@ -30,7 +30,9 @@ def bool_array(mask: NDArray[np.bool_]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(bits)])
 
 
-def number_array(values: Sequence[int] | Sequence[float], kind: pa.DataType) -> pa.Array:
+def number_array(
+    values: Sequence[int] | Sequence[float] | NDArray[Any], kind: pa.DataType
+) -> pa.Array:
     """Numbers of an integer or floating-point type, without nulls."""
     numbers = np.asarray(values, kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])

@@ -56,17 +56,21 @@ def _ending(entry: SegmentEntry) -> bytes:
     return entry.footer_bytes.to_bytes(4, "little") + MAGIC
 
 
-def checked_footer(
-    storage: Storage, entry: SegmentEntry, tail: bytes | memoryview
-) -> pq.FileMetaData:
-    """The file's footer by the bytes at `footer_range`, once they are what the manifest says."""
-    if codec.checksum(tail[:-TAIL_BYTES]) != entry.footer_xxh64 or tail[-TAIL_BYTES:] != _ending(
-        entry
-    ):
+def check_footer(storage: Storage, entry: SegmentEntry, tail: bytes | memoryview) -> None:
+    """Refuse bytes at `footer_range` that are not what the manifest says."""
+    ending = tail[-TAIL_BYTES:]
+    if codec.checksum(tail[:-TAIL_BYTES]) != entry.footer_xxh64 or ending != _ending(entry):
         raise CorruptTable(
             f"{storage.url}: the footer of {entry.path} does not have the checksum that the "
             "manifest gives. The file was damaged or overwritten."
         )
+
+
+def checked_footer(
+    storage: Storage, entry: SegmentEntry, tail: bytes | memoryview
+) -> pq.FileMetaData:
+    """The file's footer by the bytes at `footer_range`, once they are what the manifest says."""
+    check_footer(storage, entry, tail)
     footer = pq.read_metadata(pa.BufferReader(tail))
     if footer.num_rows != entry.row_count:
         raise CorruptTable(

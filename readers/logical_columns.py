@@ -23,7 +23,7 @@ from strandline.tableformat.segments import DENSE, STORED
 from strandline.tableformat.timestamps import derive
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from strandline.readers.row_ranges import Int64s, Ranges
     from strandline.readers.sources import Stored
@@ -157,6 +157,26 @@ def no_rows(manifest: Manifest, column_ids: Collection[int]) -> pa.Table:
             if column.id in column_ids
         }
     )
+
+
+def numbers_of_files(entries: Sequence[SegmentEntry], stored: Stored) -> Int64s:
+    """The sequence numbers of all rows of files that store them alike, one file after the other."""
+    counts = np.array([entry.row_count for entry in entries], np.int64)
+    starts = np.cumsum(counts) - counts
+    lowest = np.array([entry.min_seq for entry in entries], np.int64)
+    highest = np.array([entry.max_seq for entry in entries], np.int64)
+    rows_are = entries[0].rows_are
+    if rows_are == DENSE:
+        return np.repeat(lowest - starts, counts) + np.arange(counts.sum())
+    if rows_are == STORED:
+        seqs = _integers(stored[_SEQ_COLUMN])
+    else:
+        bases = np.array([entry.seq_base for entry in entries], np.int64)
+        seqs = np.repeat(bases, counts) + _integers(stored[_OFFSET_COLUMN])
+    low, high = np.minimum.reduceat(seqs, starts), np.maximum.reduceat(seqs, starts)
+    if (low < lowest).any() or (high > highest).any():
+        raise CorruptTable("a row lies outside its segment's sequence numbers")
+    return seqs
 
 
 def _integers(values: pa.ChunkedArray) -> Int64s:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from strandline.readers import footers, row_ranges
 from strandline.readers.arrow_arrays import among, bool_array, integers, true_rows
@@ -249,38 +248,6 @@ class SplitReader:
                     self.pages_failed = True
                     source = self._source = self._chunk_source()
             return _decoded(self._read(source, unit.rows))
-
-    def read_all(self) -> pa.Table:
-        """All rows in one go, as `open` and `read` give them.
-
-        Whoever reads thousands of small files once, and nothing else, gains by keeping nothing:
-        neither a plan of the file nor its footer.
-        """
-        entry, schema = self._entry, self._manifest.schema
-        plain = entry.schema_id == schema.id and not any(c.type.is_nested for c in schema.columns)
-        if not plain or self._bound is not None or entry.size_bytes > WHOLE_FILE_BYTES:
-            return pa.concat_tables([self.read(unit) for unit in self.open()])
-        with self._errors():
-            (data,) = self._storage.read_ranges([(entry.path, 0, entry.size_bytes)])
-            start, size = footers.footer_range(entry)
-            footer = footers.checked_footer(
-                self._storage, entry, memoryview(data)[start : start + size]
-            )
-            names = sorted(self._logical.physical_names(self._wanted, footer.schema.names))
-            parquet = pq.ParquetFile(
-                pa.BufferReader(data),
-                metadata=footer,
-                pre_buffer=False,
-                page_checksum_verification=True,
-            )
-            table = parquet.read(columns=names, use_threads=False)
-            if table.num_rows != entry.row_count or sorted(table.column_names) != names:
-                raise CorruptTable(
-                    f"{table.num_rows} rows of {table.column_names} were read where "
-                    f"{entry.row_count} of {names} were to be"
-                )
-            stored = dict(zip(table.column_names, table.columns, strict=True))
-            return self._logical.table(stored, self._wanted, self._rows)
 
     def _read(self, source: Source, rows: Ranges) -> pa.Table:
         file = self._small_file or SparseFile(self._entry.size_bytes)

@@ -64,8 +64,12 @@ def decimal_words(array: pa.Array) -> NDArray[np.uint64]:
 
 def validity(array: pa.Array) -> NDArray[np.bool_]:
     """Where the array is not null."""
-    out: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
-    return out
+    return bools(array.is_valid())
+
+
+def bools(array: pa.Array) -> NDArray[np.bool_]:
+    """Truth values; pyarrow's own conversion loads pandas."""
+    return _bits(array).view(np.bool_)
 
 
 def offset_buffer(array: pa.Array) -> NDArray[Any]:

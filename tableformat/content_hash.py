@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from strandline.tableformat.arrow_numbers import bools, validity
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -37,7 +39,7 @@ def _feed(hasher: Any, values: pa.Array | pa.ChunkedArray) -> None:
         return
     hasher.update(len(values).to_bytes(8, "little"))
     if values.null_count:
-        hasher.update(np.packbits(_bools(values.is_valid())).tobytes())
+        hasher.update(np.packbits(_bools(values.is_valid())))
     kind = values.type
     if pa.types.is_map(kind):
         values = _as_list(values)
@@ -51,13 +53,13 @@ def _feed(hasher: Any, values: pa.Array | pa.ChunkedArray) -> None:
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
         _feed_bytes(hasher, values)
     elif pa.types.is_boolean(kind):
-        hasher.update(np.packbits(_bools(values)).tobytes())
+        hasher.update(np.packbits(_bools(values)))
     else:
         hasher.update(_fixed(values))
 
 
 def _feed_bytes(hasher: Any, values: pa.Array) -> None:
-    filled = pc.fill_null(values, b"" if pa.types.is_binary(values.type) else "")
+    filled = pc.fill_null(values, _nothing(values.type)) if values.null_count else values
     lengths = pc.binary_length(filled)
     hasher.update(_fixed(lengths))
     _, offsets, data = filled.buffers()
@@ -66,22 +68,29 @@ def _feed_bytes(hasher: Any, values: pa.Array) -> None:
         hasher.update(memoryview(data)[int(ends[0]) : int(ends[-1])])
 
 
-def _fixed(values: pa.Array) -> bytes:
+def _nothing(kind: pa.DataType) -> pa.Scalar:
+    """An empty text; made of buffers, since pyarrow loads pandas to convert a Python value."""
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])[0]
+
+
+def _fixed(values: pa.Array) -> NDArray[np.uint8]:
     """Values of one width, zero where null, without padding."""
     width = values.type.bit_width // 8
     buffer = values.buffers()[1]
     if buffer is None:
-        return b""
-    data = np.frombuffer(buffer, np.uint8)[values.offset * width :][: len(values) * width]
+        return np.empty(0, np.uint8)
+    data: NDArray[np.uint8] = np.frombuffer(
+        buffer, np.uint8, len(values) * width, values.offset * width
+    )
     if values.null_count:
-        data = data.copy().reshape(-1, width)
-        data[~_bools(values.is_valid())] = 0
-    return data.tobytes()
+        data = data.copy()
+        data.reshape(-1, width)[~_bools(values.is_valid())] = 0
+    return data
 
 
 def _bools(values: pa.Array) -> NDArray[np.bool_]:
-    filled = pc.fill_null(values, False)  # noqa: FBT003 - the value to put in
-    return np.asarray(filled.to_numpy(zero_copy_only=False), np.bool_)
+    """Truth values, false where null."""
+    return bools(values) & validity(values) if values.null_count else bools(values)
 
 
 def _as_list(values: pa.Array) -> pa.Array:

@@ -177,6 +177,12 @@ def merge_pages(parts: Sequence[SegmentPage], schema: Schema) -> bytes:
     return table_bytes(pa.table(arrays, schema=pa.schema(held)))
 
 
+def _indices(rows: np.ndarray[Any, Any]) -> pa.Array:
+    # pa.array would import pandas, to find out that these are plain integers.
+    buffer = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, buffer])
+
+
 def page_without(page: SegmentPage, gone: Sequence[int]) -> bytes | None:
     """The bytes of a page that lists all segments of another but these rows; None: no other."""
     kept = np.delete(np.arange(page.count), np.asarray(gone, np.int64))
@@ -312,9 +318,7 @@ class SegmentPage:
         return [self._kept[row] for row in wanted]
 
     def _make_entries(self, rows: np.ndarray[Any, Any]) -> list[SegmentEntry]:
-        # pa.array would import numpy.ma and more, to find out that these are plain integers.
-        buffer = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
-        indices = pa.Array.from_buffers(pa.int64(), len(rows), [None, buffer])
+        indices = _indices(rows)
         names = [*FIXED.names, *(field.name for field in self._json_fields)]
         arrays = self._read(names)
         for field, array in zip(FIXED, arrays, strict=False):
@@ -333,8 +337,8 @@ class SegmentPage:
 
     def taken(self, rows: np.ndarray[Any, Any]) -> bytes:
         """A page with these rows alone, with all columns as they stand."""
-        names = self._schema.names
-        arrays = [array.take(pa.array(rows)) for array in self._read(names)]
+        indices = _indices(rows)
+        arrays = [array.take(indices) for array in self._read(self._schema.names)]
         return table_bytes(pa.table(arrays, schema=self._schema.remove_metadata()))
 
     def array(self, field: pa.Field) -> pa.Array:

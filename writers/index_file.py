@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from strandline.readers.arrow_arrays import int64_array
 from strandline.tableformat import page_table
 from strandline.tableformat.hidden_columns import TS_ID
 from strandline.tableformat.indexes.catalog import Part, encode_index
@@ -79,7 +80,7 @@ def _column(
     config: Config,
 ) -> ColumnZones:
     if column_id == TS_ID:
-        times = pa.chunked_array([pa.array(ts_ms, pa.int64())])
+        times = pa.chunked_array([int64_array(ts_ms)])
         return ColumnZones(times, ColumnType("int64"), layout, time_unit="ms")
     column = schema.by_id[column_id]
     values = table.column(column.physical_name)

@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.readers.arrow_arrays import int64_array, integers
 from strandline.readers.evaluate import evaluate
 from strandline.readers.logical_columns import LogicalColumns, no_rows
-from strandline.readers.read_ahead import ReadAhead
 from strandline.readers.segment_reader import read_segment
-from strandline.readers.split_reader import SplitReader
-from strandline.readers.splits import Split
+from strandline.readers.small_files import in_groups, read_together
 from strandline.tableformat import paths
 from strandline.tableformat.content_hash import content_hash
 from strandline.tableformat.errors import CorruptTable
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from strandline.writers.forgetting import Elsewhere
 
 COMPACT: Final = "compact"
-_READ_MEMORY_BYTES: Final = 256 * 2**20
 
 Array = np.ndarray[Any, Any]
 
@@ -190,28 +188,22 @@ def _read(
 ) -> pa.Table:
     if not inputs:
         return no_rows(manifest, ids)
-    for entry in inputs:
-        pace.spend(entry.size_bytes)
-    readers = [SplitReader(storage, manifest, Split(entry), ids) for entry in inputs]
-    if storage.is_local:
-        # Nothing to wait for: handing small files to threads takes longer than reading them.
-        tables = [reader.read_all() for reader in readers]
-    else:
-        ahead = ReadAhead(readers, is_local=False, memory_bytes=_READ_MEMORY_BYTES)
-        tables = [rows for _, rows in ahead]
+    tables = []
+    for group in in_groups(inputs):
+        pace.spend(sum(entry.size_bytes for entry in group))
+        tables.append(read_together(storage, manifest, group, ids))
     return pa.concat_tables(tables).combine_chunks()
 
 
 def _numbers(rows: pa.Table, name: str) -> Array:
-    values: Array = rows.column(name).to_numpy()
-    return values
+    return integers(rows.column(name))
 
 
 def _by_number(rows: pa.Table) -> pa.Table:
     seqs = _numbers(rows, "_seq")
     if bool((seqs[1:] > seqs[:-1]).all()):
         return rows
-    return rows.take(pa.array(np.argsort(seqs, kind="stable"))).combine_chunks()
+    return rows.take(int64_array(np.argsort(seqs, kind="stable"))).combine_chunks()
 
 
 def _sorted(rows: pa.Table, manifest: Manifest, sort_by: Sequence[int]) -> pa.Table:

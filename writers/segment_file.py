@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from strandline.readers.arrow_arrays import int64_array, number_array
 from strandline.tableformat import codec, stats
 from strandline.tableformat.indexes import policy
 from strandline.tableformat.types import Domain
@@ -208,13 +209,13 @@ def _physical_table(
 ) -> pa.Table:
     columns, physical = list(rows.columns), schema.physical_arrow
     if offsets is not None:
-        columns.append(pa.chunked_array([pa.array(offsets, pa.int32())]))
+        columns.append(pa.chunked_array([number_array(offsets, pa.int32())]))
         physical = physical.append(pa.field(OFFSET_COLUMN, pa.int32(), nullable=False))
     if seqs is not None:
-        columns.append(pa.chunked_array([pa.array(seqs, pa.int64())]))
+        columns.append(pa.chunked_array([int64_array(seqs)]))
         physical = physical.append(pa.field(SEQ_COLUMN, pa.int64(), nullable=False))
     if timestamps is not None:
-        columns.append(pa.chunked_array([pa.array(timestamps, pa.int64())]))
+        columns.append(pa.chunked_array([int64_array(timestamps)]))
         physical = physical.append(pa.field(TIME_COLUMN, pa.int64(), nullable=False))
     return pa.Table.from_arrays(columns, schema=physical)
 

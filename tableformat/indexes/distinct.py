@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from strandline.tableformat.arrow_numbers import int64s, validity
 from strandline.tableformat.indexes.hashing import canonical_floats
 from strandline.tableformat.schema import stat_values
 from strandline.tableformat.types import Domain
@@ -51,8 +52,10 @@ def distinct_values(column: ColumnZones) -> Distinct | None:
     place = np.empty(len(held) + 1, np.int64)
     place[order] = np.arange(len(held))
     place[-1] = len(held)
-    indices = encoded.indices.fill_null(len(held)) if encoded.null_count else encoded.indices
-    return Distinct([held[i] for i in order], place[indices.to_numpy(zero_copy_only=False)])
+    indices = int64s(encoded.indices)
+    if encoded.null_count:
+        indices = np.where(validity(encoded.indices), indices, len(held))
+    return Distinct([held[i] for i in order], place[indices])
 
 
 def _comparable(column: ColumnZones) -> pa.ChunkedArray:
@@ -60,13 +63,17 @@ def _comparable(column: ColumnZones) -> pa.ChunkedArray:
     if column.domain is not Domain.FLOAT:
         return column.values
     assert column.numbers is not None
-    nulls = None if column.valid is None else ~column.valid
-    return pa.chunked_array([pa.array(canonical_floats(column.numbers), mask=nulls)])
+    valid = column.valid
+    nulls = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    bits = canonical_floats(column.numbers)
+    return pa.chunked_array(
+        [pa.Array.from_buffers(pa.int64(), len(bits), [nulls, pa.py_buffer(bits)])]
+    )
 
 
 def _domain_values(column: ColumnZones, dictionary: pa.Array) -> list[Any]:
     if column.domain is Domain.FLOAT:
-        floats: list[Any] = dictionary.to_numpy().view(np.float64).tolist()
+        floats: list[Any] = int64s(dictionary).view(np.float64).tolist()
         return floats
     return stat_values(column.kind, dictionary)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +221,34 @@ def test_a_dry_run_changes_nothing() -> None:
 
     assert (report.runs, report.segments_before, report.rows) == (1, 4, 40)
     assert (table.refresh().version, stored_files(table)) == (version, stored)
+
+
+_CHILD = """
+import sys
+import strandline
+table = strandline.open_table(sys.argv[1])
+report = table.compact(["user"] if sys.argv[2] else None, target_rows=2000)
+assert (report.segments_before, report.runs) == (80, 2), report
+assert all(entry.index is not None for entry in table.manifest.segments)
+assert "pandas" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("sort_by", ["", "user"])
+def test_compaction_loads_no_pandas(tmp_path: Path, sort_by: str) -> None:
+    """[M7] pyarrow would import it with the first array from numpy: more work than the rest."""
+    table = strandline.create_table(
+        tmp_path / "t", SCHEMA, time_column="ts", row_group_rows=1024, zone_rows=256
+    )
+    for number in range(80):
+        *rows, last = events(number, 50, step_ms=1).to_pylist()
+        table.append([*rows, {**last, "user": None}])
+    assert table.manifest.windows[0].pages  # of which some segments go and some stay
+
+    command = [sys.executable, "-c", _CHILD, str(table.url), sort_by]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
 
 
 # --- races -------------------------------------------------------------------------------------
