@@ -123,7 +123,7 @@ def test_numbering_rows_anew_is_found(monkeypatch: Patch) -> None:
         return right(rows, *rest, seqs=shifted, **options)
 
     monkeypatch.setattr(rewriting, "encode_segment", dense)
-    monkeypatch.setattr(rewriting, "_compare", lambda *_: None)
+    monkeypatch.setattr(rewriting, "_compare", lambda *_, **__: None)
     assert "sequence numbers are not" in found(COMPACT)
 
 
@@ -142,7 +142,7 @@ def test_wrong_numbers_are_noticed_before_the_commit(monkeypatch: Patch) -> None
 def test_losing_a_row_on_the_way_is_found(monkeypatch: Patch) -> None:
     """[COM-16] Counting on both sides of the commit stops it, whatever the rewrite believes."""
     monkeypatch.setattr(rewriting, "_by_number", lambda rows: rows.slice(1))
-    monkeypatch.setattr(rewriting, "_compare", lambda *_: None)
+    monkeypatch.setattr(rewriting, "_compare", lambda *_, **__: None)
     monkeypatch.setattr(rewriting.Rewritten, "rows_dropped", property(lambda _: 0))
     run_case(Case(COMPACT))  # the row count refuses it
 

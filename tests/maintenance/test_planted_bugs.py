@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from strandline.maintenance import expire, grace, reachability, vacuum
+from strandline.maintenance import expire, grace, reachability, users_vacuum, vacuum
 from strandline.maintenance.removing import Removed, remove_paths
 from strandline.tableformat import expiry, retention
 from strandline.tableformat.errors import MissingFile
@@ -107,7 +107,7 @@ def _reads_before_it_lists(patch: Patch) -> None:
         remove_paths(chain.storage, sorted(listed - needed), "nobody needs it")
         return right(chain, head, **options)
 
-    patch.setattr(vacuum, "vacuum", hasty)
+    patch.setattr(users_vacuum, "vacuum", hasty)
 
 
 def _forgets_a_kind(patch: Patch) -> None:
