@@ -103,7 +103,7 @@ class StrandlineQueries:
         return self.table.scan(COLUMNS, f"user_id = '{user}'").to_arrow()
 
     def grouped(self) -> pa.Table:
-        return _summed(self.table.scan(["country", "amount"]).to_arrow())
+        return _summed(self.table.scan(["country", "amount"]).to_arrow(dictionaries=True))
 
 
 # --- plain Parquet ------------------------------------------------------------------------------

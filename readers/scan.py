@@ -66,6 +66,8 @@ class Request:
     """Whether to look into index files; without them a scan gives the same rows."""
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     """What rows on their way to the caller may take, as planned."""
+    keep_codes: bool = False
+    """Whether texts may come as the files hold them, as codes into few different ones."""
     all_rows: bool = False
     """In a keyed table: rows that a newer one of their key has replaced, too."""
     tombstones: bool = False
@@ -245,8 +247,16 @@ class Scan:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    def to_arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
+    def to_arrow(self, *, dictionaries: bool = False) -> pa.Table:
+        """All rows as an Arrow table.
+
+        `dictionaries`: every column of texts or bytes as codes into one dictionary. Where files
+        hold few different texts this is quicker, and so are groups and joins over them.
+        """
+        if dictionaries:
+            from strandline.readers.coded_texts import coded  # noqa: PLC0415 - few ask for it
+
+            return coded(self.schema, list(self.changed(keep_codes=True)._limited()))  # noqa: SLF001
         tables = list(self._limited())
         return pa.concat_tables(tables) if tables else pa.Table.from_batches([], self.schema)
 
@@ -347,7 +357,10 @@ class Scan:
         limit = self._request.limit
         for split, sort in zip(splits, numbered, strict=True):
             columns = wanted | {SEQ_ID} if sort else wanted
-            readers.append(self._reader(split, columns, most_rows=None if sort else limit))
+            # Rows that have to be sorted are put together first, and must be of one type.
+            keep_codes = self._request.keep_codes and not sort
+            most_rows = None if sort else limit
+            readers.append(self._reader(split, columns, most_rows, keep_codes=keep_codes))
             rows_sure += split.sure_rows or 0
             if limit is not None and rows_sure >= limit and not sort:
                 break
@@ -405,13 +418,21 @@ class Scan:
     def _of_keys(self, rows: pa.Table) -> pa.Table:
         return rows if self._keys is None else self._keys.only(rows)
 
-    def _reader(self, split: Split, wanted: set[int], most_rows: int | None = None) -> SplitReader:
+    def _reader(
+        self,
+        split: Split,
+        wanted: set[int],
+        most_rows: int | None = None,
+        *,
+        keep_codes: bool = False,
+    ) -> SplitReader:
         return SplitReader(
             self._storage,
             self._manifest,
             split,
             wanted,
             service=self._service,
+            keep_codes=keep_codes,
             most_rows=most_rows,
             unit_memory_bytes=self._request.memory_bytes // _UNITS_IN_BUDGET,
         )
@@ -437,13 +458,18 @@ class Scan:
         """The columns that were asked for, in the types that the schema says."""
         fields = [*self.schema]
         arrays = [rows.column(field.name) for field in fields]
+        if self._request.keep_codes:
+            fields = [
+                field.with_type(array.type) if pa.types.is_dictionary(array.type) else field
+                for field, array in zip(fields, arrays, strict=True)
+            ]
         return pa.Table.from_arrays(
             [
                 # Inner fields of an equal type may have other names.
                 array.cast(field.type) if pa.types.is_nested(field.type) else array
                 for array, field in zip(arrays, fields, strict=True)
             ],
-            schema=self.schema,
+            schema=pa.schema(fields),
         )
 
 

@@ -87,14 +87,16 @@ class SplitReader:
         wanted: Collection[int],
         *,
         service: ManifestService | None = None,
+        keep_codes: bool = False,
         most_rows: int | None = None,
         unit_memory_bytes: int = UNIT_MEMORY_BYTES,
     ) -> None:
         """Take `most_rows` where the first matching rows of the file will do.
 
         `service`: looks for the footer on this machine before the store is asked.
+        `keep_codes`: texts that the file holds as codes into few stay so.
         """
-        self._service = service
+        self._service, self._keep_codes = service, keep_codes
         self.storage = self._storage = storage
         self.entry = self._entry = split.entry
         self._manifest, self._split = manifest, split
@@ -231,7 +233,7 @@ class SplitReader:
         assert self._bound is not None
         mask = self._matches(self._bound, table)
         wanted = table.select(self._logical.names_of(self._wanted))
-        return _decoded(wanted.filter(bool_array(mask))), mask
+        return self._texts(wanted.filter(bool_array(mask))), mask
 
     # --- reading ---
 
@@ -242,12 +244,15 @@ class SplitReader:
             assert source is not None, "open() comes first"
             if isinstance(source, PageSource):
                 try:
-                    return _decoded(self._read(source, unit.rows))
+                    return self._texts(self._read(source, unit.rows))
                 except (CorruptTable, pa.ArrowException, OSError):
                     # Whoever is wrong, the file or its page table: the file's own footer knows.
                     self.pages_failed = True
                     source = self._source = self._chunk_source()
-            return _decoded(self._read(source, unit.rows))
+            return self._texts(self._read(source, unit.rows))
+
+    def _texts(self, table: pa.Table) -> pa.Table:
+        return table if self._keep_codes else _decoded(table)
 
     def _read(self, source: Source, rows: Ranges) -> pa.Table:
         file = self._small_file or SparseFile(self._entry.size_bytes)
