@@ -123,7 +123,12 @@ def check_promises(scenario: Scenario, world: World) -> None:
     head = check_store(world.store)
     table = Client(world, world.store, "reader").table
     rows = table.scan(columns=["at", "batch", "i", "text", "_seq", "_ts"]).to_arrow().to_pylist()
-    world.ledger.check_rows(rows, head.next_seq, clamped=scenario.config.get("order") == "clamp")
+    world.ledger.check_rows(
+        rows,
+        head.next_seq,
+        clamped=scenario.config.get("order") == "clamp",
+        keyed=bool(head.config.primary_key),
+    )
     if table.version != head.version:
         raise BrokenPromise(f"the head is {table.version}, the newest version {head.version}")
     if not world.ledger.columns <= set(table.schema.names):

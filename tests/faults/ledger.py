@@ -105,8 +105,13 @@ class Ledger:
             for number, other in self.batches.items()
         )
 
-    def check_rows(self, rows: list[dict[str, Any]], next_seq: int, *, clamped: bool) -> None:
-        """Acknowledged rows once, other batches whole or not at all, numbers dense."""
+    def check_rows(
+        self, rows: list[dict[str, Any]], next_seq: int, *, clamped: bool, keyed: bool = False
+    ) -> None:
+        """Acknowledged rows once, other batches whole or not at all, numbers dense.
+
+        `keyed`: deletes take numbers as well, so that those of rows have gaps.
+        """
         there = {row["batch"] for row in rows}
         gone = {
             seq
@@ -114,7 +119,7 @@ class Ledger:
             for seq in range(self.commits[number].first_seq, self.commits[number].last_seq + 1)
         }
         _promise(
-            [row["_seq"] for row in rows] == [n for n in range(next_seq) if n not in gone],
+            keyed or [row["_seq"] for row in rows] == [n for n in range(next_seq) if n not in gone],
             f"sequence numbers are not 0 to {next_seq - 1}: {[row['_seq'] for row in rows]}",
         )
         found: dict[int, list[dict[str, Any]]] = {}

@@ -376,6 +376,41 @@ DELETE = Scenario(
     other=_append_and_compact,
     thresholds=_PAGES,
 )
+
+
+def _keyed_batches(world: World, client: Client) -> None:
+    """Small segments in two windows, each row with a key of its own."""
+    del world
+    client.create(ttl="1d", primary_key=["batch", "i"])
+    for number in range(1, 6):
+        client.append(Batch(number, first_ts=BASE_TS - number % 2 * 3 * HOUR_MS))
+
+
+def _delete_keys(world: World, client: Client) -> None:
+    del world
+    client.delete_keys(2, 3, batch=("deleter", 1))
+    client.compact()
+
+
+def _delete_keys_again(world: World, client: Client) -> None:
+    """Whoever does not know whether it was done does it again, and then once too often."""
+    before = client.table.refresh().tail().next_seq
+    told = {world.ledger.told[2], world.ledger.told[3]}
+    client.delete_keys(2, 3, batch=("deleter", 1))
+    if told == {Told.REFUSED} and client.table.refresh().tail().next_seq != before:
+        raise BrokenPromise("a delete went in twice")
+    client.compact()
+
+
+DELETE_KEYS = Scenario(
+    "delete_keys",
+    _delete_keys,
+    prepare=_keyed_batches,
+    before=_open,
+    other=_append_and_compact,
+    after_restart=_delete_keys_again,
+    thresholds=_PAGES,
+)
 OVERWRITE = Scenario(
     "overwrite", lambda _, client: client.empty(), prepare=_many_batches, thresholds=_PAGES
 )
@@ -384,6 +419,7 @@ SCENARIOS = (
     COMPACT,
     CONCURRENT_COMPACT,
     DELETE,
+    DELETE_KEYS,
     OVERWRITE,
     CREATE,
     CREATE_TWICE,

@@ -17,6 +17,7 @@ from tests.faults.scenarios import (
     CONCURRENT_KEY,
     CONCURRENT_ROLL,
     DELETE,
+    DELETE_KEYS,
     KEYED,
     SCENARIOS,
     ZOMBIE,
@@ -71,7 +72,7 @@ def test_every_fault_at_every_operation(
     Of a long story with two processes: all faults, all turns, and every fifth pair of both.
     """
     cases = every_case(scenario, is_local=is_local)
-    if scenario in (CONCURRENT_ROLL, CONCURRENT_COMPACT, DELETE, *LONG):
+    if scenario in (CONCURRENT_ROLL, CONCURRENT_COMPACT, DELETE, DELETE_KEYS, *LONG):
         cases = (
             case
             for index, case in enumerate(cases)
