@@ -323,3 +323,38 @@ def test_tombstones_in_pages_still_hide_their_keys(monkeypatch: pytest.MonkeyPat
     plan = table.scan(filter="v = 'a'", all_rows=True).plan()
     assert plan.report.pages.considered
     assert plan.report.pages.kept == 0
+
+
+def test_copies_and_earlier_versions_are_of_what_counts(tmp_path: Path) -> None:
+    """[C4] [E12] An export carries winners; versions, tags and rollbacks know no later delete."""
+    table = make(tmp_path / "t")
+    table.upsert([row(1, i, f"v{i}") for i in range(4)])
+    table.tag("before")
+    table.delete(keys=[1, 2])
+    table.upsert([row(2, 3, "newer")])
+    info = table.export(tmp_path / "copy.snap")
+    assert info.ranges.rows == 2
+    copy = make(tmp_path / "u")
+    copy.upsert([row(0, 3, "older"), row(0, 7, "own")])
+    assert strandline.replay(tmp_path / "copy.snap", copy).rows == 2
+    assert values(copy.scan().to_arrow()) == ["own", "v0", "newer"]
+    with_tag = open_in(open_storage(tmp_path / "t"), "before")
+    assert with_tag.exists([1, 2, 3]).tolist() == [True, True, True]
+    assert values(with_tag.scan().to_arrow()) == ["v0", "v1", "v2", "v3"]
+    table.rollback("before")
+    assert values(table.scan().to_arrow()) == ["v0", "v1", "v2", "v3"]
+    assert table.manifest.reader_features == ("keyed", "tombstones")
+    table.delete(keys=[0])
+    assert table.exists([0, 1]).tolist() == [False, True]
+
+
+def test_keys_may_be_rows(tmp_path: Path) -> None:
+    """[M8] [E1] Dicts by the key's names; one without the key is named by its place."""
+    table = make(tmp_path / "t", primary_key=["id", "at"])
+    table.upsert([row(1, 1, "a"), row(2, 1, "b")])
+    held = table.scan(["id", "at"]).to_arrow().to_pylist()
+    assert table.exists([*held, {"id": 9, "at": 1}]).tolist() == [True, True, False]
+    table.delete(keys=held[:1])
+    assert values(table.scan().to_arrow()) == ["b"]
+    with pytest.raises(InvalidInput, match=r"keys\[1\] has no 'at'"):
+        table.delete(keys=[held[0], {"id": 1}])
