@@ -114,10 +114,16 @@ class Chain:
 
     def _decode(self, data: bytes, version: int, known: Snapshot | None = None) -> Snapshot:
         where = f"manifest {version} of {self.storage.url}"
-        document = codec.decode_document(data, where)
-        decoded = manifest.from_json(
-            document, version, known.manifest if known else None, self._features
-        )
+        try:
+            document = codec.decode_document(data, where)
+            decoded = manifest.from_json(
+                document, version, known.manifest if known else None, self._features
+            )
+        except CorruptTable as error:
+            raise CorruptTable(
+                f"{str(error).rstrip('.')}. Nothing was read or changed. Restore "
+                f"{self.manifest_path(version)} of {self.storage.url} from a copy."
+            ) from None
         return Snapshot(decoded, codec.checksum(data), self.storage.clock_ms())
 
     def find_head(self) -> Snapshot:

@@ -132,6 +132,23 @@ def test_a_manifest_under_another_versions_name_is_refused() -> None:
         read_all(storage)
 
 
+def test_a_damaged_manifest_is_named_with_what_can_be_done() -> None:
+    """[X4] Which object it is, what state things are in, and what helps."""
+    storage = fresh()
+    later = paths.manifest_path(head().version + 1)
+    storage.put_if_absent(later, objects()[head_path()][:100])
+
+    with pytest.raises(CorruptTable) as caught:
+        read_all(storage)
+
+    assert str(caught.value).startswith(
+        f"manifest {head().version + 1} of {storage.url} is damaged"
+    )
+    assert str(caught.value).endswith(
+        f". Nothing was read or changed. Restore {later} of {storage.url} from a copy."
+    )
+
+
 def test_a_version_of_another_table_is_refused() -> None:
     """[X4] [C2] A handle that knows its table never follows into another one."""
     storage = fresh()
