@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 START_MS = 1_700_000_000_000
-REPEATS = 5
+REPEATS = 3
 PEERS = {
     "delta": (
         "io.delta:delta-spark_2.13:4.0.0",

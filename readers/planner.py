@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from strandline.catalog import documents
 from strandline.readers.splits import Plan, Split
 from strandline.tableformat import planning
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
     from strandline.catalog.manifest_service import ManifestService
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.page_files import PageFiles
+    from strandline.tableformat.pages import SegmentPage
     from strandline.tableformat.planning import Candidate
     from strandline.tableformat.segments import SegmentEntry
+    from strandline.tableformat.windows import Window
 
 
 def plan_scan(
@@ -37,7 +42,50 @@ def plan_scan(
     `tombstones`: whether segments of a keyed table that say which keys are deleted belong to it.
     """
     report = PlanReport()
-    candidates = _candidates(service, manifest, bound, report)
+    candidates, chosen = _listed(service, manifest, bound, report)
+    for window, page in chosen:
+        candidates += planning.keep_in_page(page, window, bound, manifest.schema, report)
+    return _planned(
+        service, manifest, bound, candidates, report, indexes=indexes, tombstones=tombstones
+    )
+
+
+def plan_files(
+    service: ManifestService, manifest: Manifest, bound: Bound | None, *, tombstones: bool
+) -> tuple[Plan, list[PageFiles]]:
+    """As `plan_scan`, for whoever only wants to know the files: most of them come as columns."""
+    if shards_left(bound, manifest.config) is not None:
+        return plan_scan(service, manifest, bound, tombstones=tombstones), []
+    report = PlanReport()
+    candidates, chosen = _listed(service, manifest, bound, report)
+    files = []
+    for window, page in chosen:
+        found, alone = planning.files_in_page(page, window, bound, manifest.schema, report)
+        candidates += alone
+        if found is not None:
+            files.append(found)
+            beyond = np.flatnonzero(found.numbers["max_seq"] >= manifest.next_seq)
+            if len(beyond):
+                raise CorruptTable(
+                    f"{found.paths[int(beyond[0])]} holds rows beyond the table's tail"
+                )
+    plan = _planned(
+        service, manifest, bound, candidates, report, indexes=True, tombstones=tombstones
+    )
+    return plan, files
+
+
+def _planned(
+    service: ManifestService,
+    manifest: Manifest,
+    bound: Bound | None,
+    candidates: list[Candidate],
+    report: PlanReport,
+    *,
+    indexes: bool,
+    tombstones: bool,
+) -> Plan:
+    """Candidates that may be read, in order, with what their indexes say."""
     kept = _in_wanted_shards(candidates, bound, manifest, report)
     for candidate in kept:
         if candidate.entry.max_seq >= manifest.next_seq:
@@ -88,10 +136,10 @@ def _is_indexed(split: Split) -> bool:
     return split.entry.index is not None and split.bound is not None
 
 
-def _candidates(
+def _listed(
     service: ManifestService, manifest: Manifest, bound: Bound | None, report: PlanReport
-) -> list[Candidate]:
-    """Segments that may match by the stats of the metadata."""
+) -> tuple[list[Candidate], list[tuple[Window, SegmentPage]]]:
+    """Inline segments that may match by the stats of the metadata, and pages that may list more."""
     schema = manifest.schema
     listed = planning.parts_of(manifest).pages
     window_refs = planning.keep_window_pages(manifest, bound, report)
@@ -104,9 +152,7 @@ def _candidates(
     chosen = planning.keep_pages(listed, bound, report)
     kept = planning.keep_segments(manifest, bound, report)
     pages = documents.segment_pages(service, [ref for _, ref in chosen])
-    for (window, _), page in zip(chosen, pages, strict=True):
-        kept += planning.keep_in_page(page, window, bound, schema, report)
-    return kept
+    return kept, [(window, page) for (window, _), page in zip(chosen, pages, strict=True)]
 
 
 def _in_wanted_shards(

@@ -15,7 +15,7 @@ import numpy as np
 
 import strandline.api
 from strandline.maintenance.verify import check_segment
-from strandline.readers.planner import plan_scan
+from strandline.readers.planner import plan_files, plan_scan
 from strandline.spark.filters import understood
 from strandline.spark.locations import root_of
 from strandline.spark.types import spark_type
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from strandline.spark.request import ReadRequest
     from strandline.table import Table
     from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.page_files import PageFiles
     from strandline.tableformat.segments import SegmentEntry
 
 _KEPT: Final = 64
@@ -130,9 +131,10 @@ class Sources:
         table = self._table(state)
         wanted = [*understood(filters, table.manifest.schema), *_inside(state)]
         bound = bind(all_of(wanted), table.manifest.schema) if wanted else None
-        plan = plan_scan(
+        plan, listed = plan_files(
             table.manifest_service, table.manifest, bound, tombstones=state["tombstones"]
         )
+        files = [_part_of(found, state, part) for found in listed]
         entries = [
             split.entry
             for split in plan.splits
@@ -140,10 +142,12 @@ class Sources:
             and (split.zones is None or bool(split.zones.any()))
         ]
         storage = table.manifest_service.storage
-        if storage.is_local and len(entries) <= MAX_FOOTERS:
+        if storage.is_local and len(entries) + sum(len(f.rows) for f in files) <= MAX_FOOTERS:
+            entries += [entry for found in files for entry in found.entries()]
+            files = []
             for entry in entries:
                 check_segment(storage, entry)
-        return _packed(entries)
+        return _packed(entries, files)
 
     def _table(self, state: State) -> Table:
         key = (state["url"], state["version"])
@@ -265,16 +269,35 @@ def _has_cut(table: Table, state: State) -> bool:
     return any(_is_cut(entry, state) for entry in plan.segments)
 
 
-def _packed(entries: Sequence[SegmentEntry]) -> bytes:
-    numbers = np.empty((4, len(entries)), dtype=">i8")
-    numbers[0] = [entry.size_bytes for entry in entries]
-    numbers[1] = [entry.created_at for entry in entries]
-    numbers[2] = [
-        entry.seq_base if entry.rows_are == OFFSET else entry.min_seq for entry in entries
+def _part_of(found: PageFiles, state: State, part: str) -> PageFiles:
+    """As `_is_cut`, for all of them."""
+    numbers = found.numbers
+    cut = (numbers["min_seq"] < state["start_seq"]) | (numbers["min_ts"] < state["start_ts"])
+    if state["end_seq"] is not None:
+        cut |= numbers["max_seq"] >= state["end_seq"]
+    if state["end_ts"] is not None:
+        cut |= numbers["max_ts"] > state["end_ts"]
+    if not cut.any():
+        return found if part == "whole" else found.taken(np.flatnonzero(cut))
+    return found.taken(np.flatnonzero(cut == (part == "cut")))
+
+
+def _packed(entries: Sequence[SegmentEntry], files: Sequence[PageFiles]) -> bytes:
+    alone = [
+        [entry.size_bytes for entry in entries],
+        [entry.created_at for entry in entries],
+        [entry.seq_base if entry.rows_are == OFFSET else entry.min_seq for entry in entries],
+        [entry.window.start_ms for entry in entries],
     ]
-    numbers[3] = [entry.window.start_ms for entry in entries]
-    names = "\n".join(entry.path for entry in entries)
-    return struct.pack(">i", len(entries)) + numbers.tobytes() + names.encode()
+    blocks = [np.array(alone, dtype=np.int64)]
+    names = [entry.path for entry in entries]
+    for found in files:
+        held = found.numbers
+        columns = (held["size_bytes"], held["created_at"], held["first_seq"], found.window_starts)
+        blocks.append(np.array(columns, dtype=np.int64))
+        names += found.paths
+    numbers = np.concatenate(blocks, axis=1).astype(">i8")
+    return struct.pack(">i", len(names)) + numbers.tobytes() + "\n".join(names).encode()
 
 
 SOURCES: Final = Sources()

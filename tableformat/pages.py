@@ -49,8 +49,8 @@ FIXED: Final = pa.schema(
     ]
 )
 """`seq_base` is null in a segment whose rows are dense, and -1 in one that stores `_seq`."""
-_NUMBERS_STORED: Final = -1
-_SEQ_BASES: Final = {segments.DENSE: None, segments.STORED: _NUMBERS_STORED}
+NUMBERS_STORED: Final = -1
+_SEQ_BASES: Final = {segments.DENSE: None, segments.STORED: NUMBERS_STORED}
 INDEX: Final = pa.field("index", pa.string())
 """Only in pages that list an entry with indexes, or with debts of them: both, as a JSON object."""
 EXTRA: Final = pa.field("extra", pa.string())
@@ -308,6 +308,26 @@ class SegmentPage:
         except UnicodeDecodeError:
             raise CorruptTable(f"page {self._ref.path} holds text that is not UTF-8") from None
 
+    def is_said(self, field: pa.Field) -> np.ndarray[Any, Any]:
+        """In which rows a column that may be missing or null has a value."""
+        if not self.has(field.name):
+            return np.zeros(self.count, np.bool_)
+        return ~_nulls(self.array(field))
+
+    def sequence_bases(self) -> np.ndarray[Any, Any]:
+        """`seq_base`, with 0 where it is null."""
+        return _filled(self.array(FIXED.field("seq_base")), 0)
+
+    def texts(self, name: str, rows: np.ndarray[Any, Any]) -> list[str]:
+        """Some values of one of the fixed columns of text."""
+        (array,) = self._read([name])
+        if array.null_count:
+            raise CorruptTable(f"page {self._ref.path}: column {name} holds a null")
+        buffer = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
+        return self._values(
+            array.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, buffer]))
+        )
+
     def entries(self, rows: np.ndarray[Any, Any]) -> list[SegmentEntry]:
         """Full entries of the chosen rows; their stats stay in the page."""
         wanted = rows.tolist()
@@ -355,7 +375,7 @@ class SegmentPage:
             segments.DENSE
             if base is None
             else segments.STORED
-            if base == _NUMBERS_STORED
+            if base == NUMBERS_STORED
             else segments.OFFSET
         )
         index = self._json(INDEX.name, row)

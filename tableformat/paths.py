@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 import reprlib
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from strandline.tableformat import names
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.values import INT64_MAX
 from strandline.tableformat.windows import Window, parse_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 META: Final = "_strandline/"
 MANIFESTS: Final = META + "manifests/"
@@ -33,6 +36,7 @@ _SHARD: Final = re.compile(r"(0|[1-9][0-9]{0,5})")
 _SEGMENT: Final = re.compile(
     rf"(w[0-9]+-[0-9]+)/shard-{_SHARD.pattern}/(batch|compact|late)-{_NUMBER}-{_ID}\.parquet"
 )
+_SEGMENTS: Final = re.compile(rf"(?:{_SEGMENT.pattern}\n)*+")
 
 
 def _descending(version: int) -> str:
@@ -102,6 +106,11 @@ def parse_segment_path(path: object) -> SegmentName:
     if not match:
         raise CorruptTable(f"segment path {_shown(path)} does not fit the grammar of SPEC.md")
     return SegmentName(parse_prefix(match[1]), int(match[2]), int(match[4]))
+
+
+def are_segment_paths(texts: Sequence[str]) -> bool:
+    """Whether all of them fit the grammar of data files; asked at once, as there may be many."""
+    return _SEGMENTS.fullmatch("\n".join((*texts, ""))) is not None
 
 
 def is_shard(text: str) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from strandline.tableformat.binding import all_true, conjuncts
 from strandline.tableformat.hidden_columns import SEQ_ID, TS_ID, WINDOW_ID
+from strandline.tableformat.page_files import page_files, say_more
 from strandline.tableformat.pruning import Bounds, StatsSource, certain, may_match, must_match
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
+    from strandline.tableformat.page_files import PageFiles
     from strandline.tableformat.pages import SegmentPage
     from strandline.tableformat.schema import Schema
     from strandline.tableformat.segments import PageRef, SegmentEntry, Summary, WindowEntry
@@ -265,6 +267,27 @@ def keep_in_page(
     rows = _rows(bound, stats)
     report.segments.add(page.count, len(rows))
     return _candidates(page.entries(rows), _left_to_ask(bound, stats, rows))
+
+
+def files_in_page(
+    page: SegmentPage, window: Window, bound: Bound | None, schema: Schema, report: PlanReport
+) -> tuple[PageFiles | None, list[Candidate]]:
+    """As `keep_in_page`, but as columns where neither an index nor a field of its own matters."""
+    stats = PageStats(page, schema, window)
+    rows = _rows(bound, stats)
+    report.segments.add(page.count, len(rows))
+    if not len(rows):
+        return None, []
+    indexed, extra = (flags[rows] for flags in say_more(page))
+    alone = extra
+    if bound is not None and indexed.any():
+        sure = np.array([must_match(part, stats)[rows] for part in conjuncts(bound)], np.bool_)
+        alone = extra | (indexed & ~sure.all(axis=0))
+    files = page_files(page, rows[~alone])
+    if files is None:
+        alone = np.ones(len(rows), np.bool_)
+    rows = rows[alone]
+    return files, _candidates(page.entries(rows), _left_to_ask(bound, stats, rows))
 
 
 def _rows(bound: Bound | None, stats: StatsSource) -> Array:

@@ -35,7 +35,7 @@ STORED: Final = "stored"
 """A row's sequence number is its `_seq` column: rows of several batches are in one file."""
 TOMBSTONES: Final = "tombstones"
 """The field of an entry whose rows delete keys, and the reader feature of tables that have some."""
-_PARQUET_FRAME_BYTES: Final = 12
+PARQUET_FRAME_BYTES: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ def check_entry(entry: SegmentEntry, where: str) -> None:
     if not entry.window.start_ms <= entry.min_ts <= entry.max_ts < entry.window.end_ms:
         raise CorruptTable(f"{where} {entry.path}: timestamps lie outside the window")
     # A Parquet file holds its footer, the footer's length, and its magic at both ends.
-    if entry.footer_bytes + _PARQUET_FRAME_BYTES > entry.size_bytes:
+    if entry.footer_bytes + PARQUET_FRAME_BYTES > entry.size_bytes:
         raise CorruptTable(
             f"{where} {entry.path}: a footer of {entry.footer_bytes} bytes does not fit a file of "
             f"{entry.size_bytes}"
