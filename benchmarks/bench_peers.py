@@ -179,7 +179,15 @@ ALL: dict[str, Contestant] = {c.name: c for c in [RAW, OURS, *PEERS]}
 def versions() -> str:
     """The libraries in this run."""
     names = ["strandline", "pyarrow", "pylance", "deltalake", "pyiceberg"]
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    return ", ".join(f"{name} {_version(name)}" for name in names)
+
+
+def _version(name: str) -> str:
+    """Some benchmarks have no peers, and run where none is installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def check_rows(contestant: Contestant, root: Path, expected: int) -> tuple[int, int]:

@@ -1,24 +1,22 @@
-"""Stream tables and remembered queries against their targets.
-
-python benchmarks/bench_streams.py [rows of the remembered query]
-"""
+"""Stream tables and remembered queries against their targets."""
 
 from __future__ import annotations
 
-import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from bench_report import Verdict, median, table, verdicts
 
 import strandline
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
+    from pathlib import Path
 
+LEAST, FASTER = 100_000, 50
 USERS = [f"user-{n}" for n in range(200)]
 
 
@@ -41,12 +39,12 @@ def puts(folder: Path, size: int, rows: int) -> float:
     """Rows per second in puts of this size, flushed."""
     now = int(time.time() * 1000)
     batch = [{"id": f"row-{n}", "x": n, "at": now} for n in range(size)]
-    with new_stream(folder) as table:
+    with new_stream(folder) as stream:
 
         def run() -> None:
             for n in range(rows // size):
-                table.put(USERS[n % len(USERS)], batch)
-            table.flush()
+                stream.put(USERS[n % len(USERS)], batch)
+            stream.flush()
 
         return rows / timed(run)
 
@@ -54,20 +52,20 @@ def puts(folder: Path, size: int, rows: int) -> float:
 def eviction(folder: Path, rows: int) -> float:
     """Milliseconds to expire one window of 200 users with this many rows."""
     now = int(time.time() * 1000)
-    with new_stream(folder) as table:
+    with new_stream(folder) as stream:
         each = rows // len(USERS)
         columns = {"id": [str(n) for n in range(each)], "x": range(each), "at": [now] * each}
         batch = pa.table({name: pa.array(values) for name, values in columns.items()})
         for user in USERS:
-            table.put(user, batch)
-        table.flush()
-        return 1000 * timed(lambda: table.expire(now + 3_600_000))
+            stream.put(user, batch)
+        stream.flush()
+        return 1000 * timed(lambda: stream.expire(now + 3_600_000))
 
 
 def remembered(folder: Path, rows: int) -> tuple[float, float]:
     """Seconds to run a query over everything, and to show it after a small append."""
     schema = {"ts": "int64", "kind": "string", "amount": "float64"}
-    table = strandline.create_table(folder, schema, time_column="ts")
+    made = strandline.create_table(folder, schema, time_column="ts")
     start, chance = 1_700_000_000_000, np.random.default_rng(7)
     for first in range(0, rows, 1_000_000):
         count = min(1_000_000, rows - first)
@@ -77,29 +75,39 @@ def remembered(folder: Path, rows: int) -> tuple[float, float]:
             "kind": pa.array(kinds),
             "amount": chance.random(count),
         }
-        table.append(pa.table(columns))
+        made.append(pa.table(columns))
     aggregates = {"n": "count(*)", "total": "sum(amount)", "most": "max(amount)"}
     query = {"columns": ["kind"], "aggregates": aggregates}
-    whole = timed(lambda: table.remember("q", query))
-    table.append([{"ts": start, "kind": "kind-1", "amount": 1.0}])
-    return whole, min(timed(lambda: table.show("q")) for _ in range(5))
+    again = timed(lambda: made.remember("q", query))
+    made.append([{"ts": start, "kind": "kind-1", "amount": 1.0}])
+    return again, median([timed(lambda: made.show("q")) for _ in range(5)])
 
 
-def main(rows: int = 10_000_000) -> None:
-    """Print one line for each target."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for size in (1, 10, 50, 1000):
-            print(
-                f"put, {size:5} rows each: {puts(folder / f'p{size}', size, 200_000):12,.0f} rows/s"
-            )
-        for count in (20_000, 200_000, 1_000_000):
-            print(f"evict {count:9,} rows: {eviction(folder / f'e{count}', count):8.1f} ms")
-        whole, shown = remembered(folder / "q", rows)
-        print(
-            f"{rows:,} rows: run and store {whole:.2f} s, show {shown:.4f} s, {whole / shown:.0f} x"
-        )
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]))
+def run(root: Path, options: argparse.Namespace) -> bool:
+    """Puts of several sizes, evictions of several sizes, and one query shown and run again."""
+    sizes = (1, 10, 50, 1000)
+    put = {size: puts(root / f"p{size}", size, 200_000) for size in sizes}
+    counts = (20_000, 200_000, 1_000_000)
+    evicted = {
+        count: median([eviction(root / f"e{count}-{turn}", count) for turn in range(3)])
+        for count in counts
+    }
+    rows = 1_000_000 if options.quick else 10_000_000
+    again, shown = remembered(root / "q", rows)
+    table(
+        ["what", "measured"],
+        [
+            *((f"put of {size} rows each", f"{put[size]:,.0f} rows/s") for size in sizes),
+            *((f"evict {count:,} rows", f"{evicted[count]:.1f} ms") for count in counts),
+            (f"the query over {rows:,} rows again", f"{again * 1000:,.0f} ms"),
+            ("show", f"{shown * 1000:.1f} ms"),
+        ],
+    )
+    growth = evicted[counts[-1]] / evicted[counts[0]]
+    return verdicts(
+        [
+            Verdict("put >= 100,000 rows/s", f"{put[10]:,.0f} rows/s by tens", put[10] >= LEAST),
+            Verdict("50 times the rows: evicted in the same time", f"{growth:.2f} x", growth < 2),
+            Verdict("show >= 50 x the query", f"{again / shown:,.0f} x", again / shown >= FASTER),
+        ]
+    )

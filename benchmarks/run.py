@@ -23,6 +23,8 @@ NAMES = (
     "readers",
     "expire",
     "compact",
+    "streams",
+    "users",
 )
 
 

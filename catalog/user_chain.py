@@ -39,7 +39,7 @@ _NOTHING_KEPT: Final = PageCache(0)
 """Users are many: what belongs to one is not kept in memory, only in the local cache."""
 _ATTEMPTS: Final = 6
 _LISTERS: Final = 8
-_FOLDERS: Final = 256
+FOLDERS: Final = 256
 T = TypeVar("T")
 
 
@@ -149,7 +149,7 @@ class UserChain(Chain):
 def list_users(storage: Storage, prefix: str, after: str | None) -> list[str]:
     """All users that begin with `prefix` and are greater than `after`, by their bytes."""
     every = Background(_LISTERS, "strandline-users").map(
-        lambda number: _users_in(storage, number), range(_FOLDERS)
+        lambda number: users_in(storage, number), range(FOLDERS)
     )
     wanted = [name for some in every for name in some if name.startswith(prefix)]
     least = b"" if after is None else after.encode()
@@ -173,12 +173,13 @@ def each_user(root: Chain, head: Snapshot, call: Callable[[str, UserChain], T]) 
 def names_by_folder(storage: Storage) -> Iterator[list[str]]:
     """All users in no order, so that only some names are in memory at a time."""
     pool = Background(_LISTERS, "strandline-users")
-    for begin in range(0, _FOLDERS, _LISTERS):
+    for begin in range(0, FOLDERS, _LISTERS):
         numbers = range(begin, begin + _LISTERS)
-        yield from pool.map(lambda number: _users_in(storage, number), numbers)
+        yield from pool.map(lambda number: users_in(storage, number), numbers)
 
 
-def _users_in(storage: Storage, number: int) -> list[str]:
+def users_in(storage: Storage, number: int) -> list[str]:
+    """The users whose names stand in one of the folders."""
     place = f"{paths.USER_CARDS}{number:02x}/"
     found = []
     for flat in storage.list(place):

@@ -9,7 +9,8 @@ import numpy as np
 from strandline.catalog import documents
 from strandline.readers.splits import Plan, Split
 from strandline.tableformat import planning
-from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.config import USER_SCOPE
+from strandline.tableformat.errors import CorruptTable, InvalidInput
 from strandline.tableformat.lifecycle import is_expired
 from strandline.tableformat.manifest import check_tombstones
 from strandline.tableformat.planning import PlanReport
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
     from strandline.tableformat.windows import Window
 
 
+def check_scope(manifest: Manifest) -> None:
+    """Refuse the root of a table of users: it lists no rows, and would be taken for empty."""
+    if manifest.config.scope == USER_SCOPE and manifest.root_version is None:
+        raise InvalidInput(
+            "this table has scope='user': its rows belong to users. Take table.user(name), or "
+            "table.scan_users() for all of them; in Spark, strandline.spark.read_users."
+        )
+
+
 def plan_scan(
     service: ManifestService,
     manifest: Manifest,
@@ -41,6 +51,7 @@ def plan_scan(
     `indexes`: whether to look into index files; without, stats in the metadata decide alone.
     `tombstones`: whether segments of a keyed table that say which keys are deleted belong to it.
     """
+    check_scope(manifest)
     report = PlanReport()
     candidates, chosen = _listed(service, manifest, bound, report)
     for window, page in chosen:
@@ -56,6 +67,7 @@ def plan_files(
     """As `plan_scan`, for whoever only wants to know the files: most of them come as columns."""
     if shards_left(bound, manifest.config) is not None:
         return plan_scan(service, manifest, bound, tombstones=tombstones), []
+    check_scope(manifest)
     report = PlanReport()
     candidates, chosen = _listed(service, manifest, bound, report)
     files = []

@@ -12,6 +12,7 @@ from strandline.spark.read import read
 from strandline.spark.rewrites import compact, reindex
 from strandline.spark.session import session
 from strandline.spark.stream_tables import read_stream_table
+from strandline.spark.user_tables import read_users
 from strandline.spark.verify import verify
 from strandline.spark.write import backfill, save
 
@@ -30,6 +31,7 @@ __all__ = [
     "enable",
     "read",
     "read_stream_table",
+    "read_users",
     "refresh",
     "register_source",
     "reindex",

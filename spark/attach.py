@@ -114,6 +114,8 @@ def _show(spark: SparkSession, made: _Attached) -> list[str]:
             table = made.catalog.open_table((info.namespace, info.name))
         except TableNotFound:
             continue  # dropped a moment ago
+        if table.config.scope != "shared":
+            continue  # rows of users are no view: `read_users` gives them
         view = made.prefix + _view_name(info)
         if view in labels:
             raise InvalidInput(

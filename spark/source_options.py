@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.api import open_table
+from strandline.readers.planner import check_scope
 from strandline.tableformat.errors import InvalidInput, TableNotFound
 from strandline.tableformat.literals import parse_moment
 from strandline.tableformat.redaction import is_harmless_option
@@ -77,11 +78,13 @@ class SourceOptions:
 
     def open(self, version: int | None = None) -> Table:
         """The table: live, or at a version."""
-        return open_table(self.url, version, storage_options=self.storage_options())
+        return _of_rows(open_table(self.url, version, storage_options=self.storage_options()))
 
     def open_as_of(self, moment_ms: int) -> Table:
         """The table as it was at a time."""
-        return open_table(self.url, as_of=moment_ms, storage_options=self.storage_options())
+        return _of_rows(
+            open_table(self.url, as_of=moment_ms, storage_options=self.storage_options())
+        )
 
     def exists(self) -> bool:
         """Whether there is a table."""
@@ -189,3 +192,8 @@ def _resolved(key: str, value: str) -> str:
             "that reads it. Set it for the driver and the executors (spark.executorEnv)."
         )
     return found
+
+
+def _of_rows(table: Table) -> Table:
+    check_scope(table.manifest)
+    return table

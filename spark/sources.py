@@ -15,7 +15,7 @@ import numpy as np
 
 import strandline.api
 from strandline.maintenance.verify import check_segment
-from strandline.readers.planner import plan_files, plan_scan
+from strandline.readers.planner import check_scope, plan_files, plan_scan
 from strandline.spark.filters import understood
 from strandline.spark.locations import root_of
 from strandline.spark.types import spark_type
@@ -74,6 +74,7 @@ class Sources:
         """A table as the JVM has to know it, at the version that was asked for or is newest."""
         storage = open_storage(url, self.options_for(url))
         head = strandline.api.open_in(storage)
+        check_scope(head.manifest)
         table = head
         if request.is_pinned:
             table = strandline.api.open_in(storage, request.version, request.as_of)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from strandline.catalog.user_chain import UserChain, list_users, names_by_folder
+from strandline.catalog.user_chain import FOLDERS, UserChain, list_users, names_by_folder, users_in
 from strandline.table import Table
 from strandline.tableformat.arguments import check_count
 from strandline.tableformat.errors import InvalidInput, TableDropped
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from strandline.maintenance.verify import VerifyReport
     from strandline.readers.scan import Scan
     from strandline.writers.compacting import CompactReport
+
+
+__all__ = ["FOLDERS", "UserScans", "UserTable", "UsersTable"]
 
 
 class UserTable(Table):
@@ -116,6 +119,10 @@ class UsersTable(Table):
         check_count("limit", limit)
         return list_users(self._chain.storage, prefix, after)[:limit]
 
+    def users_in(self, number: int) -> list[str]:
+        """The users of one of `FOLDERS` folders, for who divides the work."""
+        return users_in(self._chain.storage, number)
+
     def scan_users(self, users: Iterable[str] | None = None, **request: Any) -> UserScans:
         """Scan some users or all, as `scan` does for one; rows carry their user in `_user`."""
         return UserScans(self, users, request)
@@ -139,13 +146,15 @@ class UsersTable(Table):
         only at the end.
         """
         total = None
+        from strandline.writers.compacting import CompactReport  # noqa: PLC0415 - kernels
+
         for done, user in enumerate(self._each()):
             report = user.compact(sort_by, **options)
             total = report if total is None else total + report
             if progress is not None:
                 progress(done + 1, done + 1)
         if total is None:
-            return super().compact(sort_by, **options)
+            return CompactReport(self.url, self.version)
         return replace(total, url=self.url, version=self.version)
 
     def verify(self, *, deep: bool = False, repair: bool = False) -> VerifyReport:

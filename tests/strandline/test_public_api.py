@@ -97,6 +97,7 @@ def test_the_public_names_are_these() -> None:
         "enable",
         "read",
         "read_stream_table",
+        "read_users",
         "refresh",
         "register_source",
         "reindex",

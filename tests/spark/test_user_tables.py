@@ -1,0 +1,54 @@
+"""Tables of users, and remembered answers, in Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import strandline
+from strandline.spark import read, read_users
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_spark_reads_one_user_some_and_all(spark: SparkSession, tmp_path: Path) -> None:
+    """[M9] The rows of Python, each with its user; a table of users is never taken for empty."""
+    schema = {"at": "timestamptz", "n": "int64", "small": "uint8", "text": "string"}
+    table = strandline.create_table(tmp_path / "t", schema, time_column="at", scope="user")
+    assert isinstance(table, strandline.UsersTable)
+    for number, user in enumerate(("alice", "Bob/../x", "ünï")):
+        rows = [{"at": None, "n": n, "small": 200, "text": user} for n in range(10 + number)]
+        table.user(user).append(rows)
+    table.user("alice").delete(filter="n = 3")
+
+    every = read_users(spark, tmp_path / "t")
+
+    assert every.columns == ["_user", "at", "n", "small", "text"]
+    found = sorted((r["_user"], r["n"], r["small"], r["text"]) for r in every.collect())
+    python = table.scan_users(columns=["n", "small", "text"]).to_arrow().to_pylist()
+    assert found == sorted((r["_user"], r["n"], r["small"], r["text"]) for r in python)
+    assert len(found) == 9 + 11 + 12
+    some = read_users(spark, tmp_path / "t", ["ünï", "nobody"], columns=["_seq"], filter="n >= 9")
+    assert sorted(map(tuple, some.collect())) == [("ünï", 9), ("ünï", 10), ("ünï", 11)]
+    with pytest.raises(strandline.InvalidInput, match="scan_users"):
+        read(spark, tmp_path / "t")
+    with pytest.raises(strandline.InvalidInput, match="no column"):
+        read_users(spark, tmp_path / "t", columns=["gone"])
+
+
+def test_spark_takes_a_remembered_answer(spark: SparkSession, tmp_path: Path) -> None:
+    """[E13] What `show` gives becomes a DataFrame as it is."""
+    table = strandline.create_table(tmp_path / "t", {"k": "string", "x": "float64"})
+    table.append([{"k": "a", "x": 1.5}, {"k": "b", "x": 2.0}, {"k": "a", "x": 0.25}])
+    table.remember("sums", {"columns": ["k"], "aggregates": {"total": "sum(x)", "n": "count(*)"}})
+    table.append([{"k": "b", "x": 1.0}])
+
+    frame = spark.createDataFrame(table.show("sums"))
+
+    assert sorted(map(tuple, frame.collect())) == [("a", 1.75, 2), ("b", 3.0, 2)]
