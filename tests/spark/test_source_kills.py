@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.spark.source_tables import new_table, numbers_of
+from tests.spark.standalone import run_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
-ROOT = Path(__file__).parents[2]
 
 _DRIVER = """
 import os, signal, sys
@@ -38,14 +35,7 @@ spark.stop()
 
 def run(script: str, *arguments: str) -> int:
     """The exit code of a driver of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
-        cwd=Path(arguments[0]).parent,
-        capture_output=True,
-        check=False,
-    )
-    return done.returncode
+    return run_driver(script, *arguments, folder=Path(arguments[0]).parent).returncode
 
 
 @pytest.mark.parametrize(("when", "version"), [("before", 1), ("after", 2)])

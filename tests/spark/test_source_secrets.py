@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +9,11 @@ import pytest
 import strandline
 from strandline.spark import register_source, save, verify
 from tests.spark.source_tables import COLUMNS, event, events_frame, filled_table, load
+from tests.spark.standalone import run_driver
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from tests.conftest import S3Bucket
@@ -90,15 +89,7 @@ def test_event_logs_hold_no_secret(tmp_path: Path, script: str) -> None:
     """[C10] What Spark writes down of a job does not hold what travels with its tasks."""
     table = filled_table(tmp_path / "t", commits=0)
     (tmp_path / "events").mkdir()
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "events"), table.url],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_driver(script, str(tmp_path / "events"), table.url, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     logs = [path for path in (tmp_path / "events").rglob("*") if path.is_file()]
     text = "".join(path.read_text(errors="replace") for path in logs)
