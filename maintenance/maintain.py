@@ -53,12 +53,13 @@ def maintain(
     compact: Callable[[Callable[[int, int], None]], StepReport],
     dry_run: bool,
     grace_ms: int,
+    max_share: float,
     progress: Callable[[str, int, int], None],
 ) -> tuple[MaintainReport, Snapshot]:
     """Expire rows, drop the table if it is to end when empty, give up versions, vacuum."""
     steps: dict[str, StepReport] = {}
     progress("expire", 0, 1)
-    options = ExpireOptions(dry_run=dry_run, grace_ms=grace_ms)
+    options = ExpireOptions(dry_run=dry_run, grace_ms=grace_ms, max_share=max_share)
     steps["expire"], head = expire(chain, head, options)
     progress("expire", 1, 1)
     history_ms = head.manifest.config.history_ms

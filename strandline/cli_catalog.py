@@ -134,12 +134,14 @@ def _maintain(given: Namespace) -> int:
     return maintain_all(given, _catalog(given), given.namespace)
 
 
-def maintain_all(given: Namespace, catalog: strandline.Catalog, namespace: str | None) -> int:
+def maintain_all(
+    given: Namespace, catalog: strandline.Catalog, namespace: str | None, **options: Any
+) -> int:
     """Maintain the tables of a catalog, and print what was done; 1 if one of them failed."""
     rows = []
     failed = 0
     with cli_progress.bars(quiet=given.json) as told:
-        for info, report in catalog.maintain(namespace, dry_run=given.dry_run):
+        for info, report in catalog.maintain(namespace, dry_run=given.dry_run, **options):
             error = redact(str(report)) if isinstance(report, StrandlineError) else None
             steps = [] if report is None or error else sorted(report.steps)  # type: ignore[union-attr]
             failed += error is not None

@@ -26,6 +26,7 @@ def add_verbs(verbs: Any, verb: Make) -> None:
     made = verb(verbs, "expire", "hide rows older than the TTL, remove what was hidden", expire)
     _add_removal(made)
     made.add_argument("--force", action="store_true", help="also if the clocks contradict")
+    _add_share(made)
     trim_ = verb(verbs, "trim", "hide all rows below a sequence number for ever", trim)
     trim_.add_argument("seq", type=int, metavar="SEQ")
     set_ = verb(verbs, "set", "change settings", set_table)
@@ -46,11 +47,17 @@ def add_verbs(verbs: Any, verb: Make) -> None:
     what = "expire, compact, vacuum by the settings of a table, or of all tables of a catalog"
     run = verb(verbs, "maintain", what, maintain)
     run.add_argument("--dry-run", action="store_true", help="only tell")
+    _add_share(run)
 
 
 def _add_removal(parser: ArgumentParser) -> None:
     parser.add_argument("--grace", default="24h", metavar="DURATION", help="of readers; 0 for none")
     parser.add_argument("--yes", action="store_true", help="do it; else only tell")
+
+
+def _add_share(parser: ArgumentParser) -> None:
+    what = "refuse to expire more than this share of the rows, such as 0.2"
+    parser.add_argument("--max-share", type=float, default=1.0, metavar="SHARE", help=what)
 
 
 def _show(given: Namespace, report: Any) -> int:
@@ -78,7 +85,12 @@ def _say(given: Namespace, table: Table, text: str, **facts: Any) -> int:
 def expire(given: Namespace) -> int:
     """Expire rows."""
     table = open_given(given)
-    report = table.expire(dry_run=not given.yes, grace=_grace(given), force=given.force)
+    report = table.expire(
+        dry_run=not given.yes,
+        grace=_grace(given),
+        force=given.force,
+        max_share=given.max_share,
+    )
     return _show(given, report)
 
 
@@ -152,7 +164,7 @@ def maintain(given: Namespace) -> int:
         catalog = strandline.Catalog(given.url, options)
         if not catalog.list_namespaces():
             raise
-        return cli_catalog.maintain_all(given, catalog, None)
+        return cli_catalog.maintain_all(given, catalog, None, max_share=given.max_share)
     with cli_progress.bars(quiet=given.json) as told:
-        report = table.maintain(dry_run=given.dry_run, progress=told)
+        report = table.maintain(dry_run=given.dry_run, max_share=given.max_share, progress=told)
     return _show(given, report)

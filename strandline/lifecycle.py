@@ -67,14 +67,12 @@ class EndsThings:
         from strandline.maintenance import expire as work  # noqa: PLC0415 - see `writing`
 
         self._check_writable()
-        if not 0 <= max_share <= 1:
-            raise InvalidInput(f"max_share is a share from 0 to 1, not {max_share!r}")
         options = work.ExpireOptions(
             now_ms=_moment(now),
             dry_run=dry_run,
             grace_ms=duration_ms(grace, "grace"),
             force=force,
-            max_share=max_share,
+            max_share=_share(max_share),
         )
         report, snapshot = work.expire(self._chain, self._head, options)
         self._see(snapshot)
@@ -218,12 +216,14 @@ class EndsThings:
         *,
         dry_run: bool = False,
         grace: str | timedelta | int = "24h",
+        max_share: float = 1.0,
         progress: Callable[[str, int, int], None] = lambda *_: None,
     ) -> MaintainReport:
         """Do what the table's settings ask for: expire, compact, give up versions, vacuum.
 
-        Safe to run twice at once, and to break off. `progress` hears the name of each step, how
-        much of it is done, and how much there is.
+        Safe to run twice at once, and to break off. `max_share`: as `expire` has it; where it
+        refuses, nothing else is done. `progress` hears the name of each step, how much of it is
+        done, and how much there is.
         """
         from strandline.maintenance import maintain as work  # noqa: PLC0415
 
@@ -231,13 +231,20 @@ class EndsThings:
         report, snapshot = work.maintain(
             self._chain,
             self._head,
-            compact=lambda told: self.compact(dry_run=dry_run, progress=told),
+            compact=lambda told: self.compact(min_segments=3, dry_run=dry_run, progress=told),
             dry_run=dry_run,
             grace_ms=duration_ms(grace, "grace"),
+            max_share=_share(max_share),
             progress=progress,
         )
         self._see(snapshot)
         return report
+
+
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise InvalidInput(f"max_share is a share from 0 to 1, not {value!r}")
+    return float(value)
 
 
 def _rollback_to(target: Manifest) -> Rollback:

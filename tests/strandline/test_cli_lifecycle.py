@@ -11,6 +11,7 @@ import pytest
 
 import strandline
 from strandline import cli, cli_progress
+from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.windows import HOUR_MS
 
 
@@ -46,6 +47,24 @@ def test_removing_needs_a_yes(url: str, capsys: pytest.CaptureFixture[str]) -> N
     run(capsys, "expire", url, "--yes")
     assert table.scan().count() == 0
     assert run(capsys, "expire", url, "--yes", "--grace", "0")["files_removed"] == 6
+
+
+@pytest.mark.parametrize("command", [["expire", "--yes"], ["maintain"]])
+def test_a_share_that_may_not_go(
+    url: str, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """[X1] The cap holds for the command and for the job that runs every night."""
+    verb, *options = command
+    table = strandline.open_table(url)
+
+    assert cli.main([verb, url, *options, "--max-share", "0.5"]) == 1
+    assert "50.0% is allowed" in capsys.readouterr().err
+    assert cli.main([verb, url, *options, "--max-share", "2"]) == 1
+    assert table.refresh().scan().count() == 6
+    with pytest.raises(InvalidInput, match="max_share"):
+        table.maintain(max_share="all")  # type: ignore[arg-type] # what is tried
+    assert cli.main([verb, url, *options, "--max-share", "1"]) == 0
+    assert strandline.open_table(url).scan().count() == 0
 
 
 def test_tags_rollback_trim_and_settings(url: str, capsys: pytest.CaptureFixture[str]) -> None:
