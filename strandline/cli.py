@@ -7,7 +7,16 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline import cli_catalog, cli_changes, cli_commands, cli_input, cli_lifecycle
+from strandline import (
+    cli_answers,
+    cli_catalog,
+    cli_changes,
+    cli_commands,
+    cli_input,
+    cli_lifecycle,
+    cli_options,
+    cli_streams,
+)
 from strandline.tableformat.errors import StrandlineError
 from strandline.tableformat.redaction import redact
 
@@ -104,37 +113,31 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--repair", action="store_true", help="make damaged indexes anew")
     _add_version(verify)
     cli_lifecycle.add_verbs(verbs, _verb)
-    catalog = verbs.add_parser("catalog", help="tables by name under one root")
-    cli_catalog.add_actions(catalog, _add_common)
+    cli_answers.add_verbs(verbs, _verb)
+    cli_catalog.add_actions(verbs.add_parser("catalog", help="tables by name under one root"))
+    cli_streams.add_actions(verbs.add_parser("stream", help="short-lived rows of many users"))
     version = verbs.add_parser("version", help="show the versions of Strandline and its libraries")
-    _add_common(version, storage=False)
+    cli_options.add_common(version, storage=False)
     version.set_defaults(run=cli_commands.version)
     return parser
 
 
-def _verb(verbs: Any, name: str, help_text: str, run: Any, **more: Any) -> argparse.ArgumentParser:
+def _verb(
+    verbs: Any,
+    name: str,
+    help_text: str,
+    run: Any,
+    *,
+    url_help: str = "where the table lies",
+    **more: Any,
+) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(
         name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.", **more
     )
-    made.add_argument("url", metavar="URL", help="where the table lies")
+    made.add_argument("url", metavar="URL", help=url_help)
     made.set_defaults(run=run)
-    _add_common(made, storage=True)
+    cli_options.add_common(made, storage=True)
     return made
-
-
-def _add_common(parser: argparse.ArgumentParser, *, storage: bool) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    if storage:
-        parser.add_argument(
-            "--storage-option",
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            help="an option for the store; again for more. Others on this machine can see command "
-            "lines, so secrets belong in --storage-options-file or the environment",
-        )
-        parser.add_argument("--storage-options-file", metavar="FILE", help="options as JSON")
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
@@ -200,12 +203,9 @@ def _add_recover(parser: argparse.ArgumentParser) -> None:
 def _add_scan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--columns", metavar="NAME,…", help="may name _seq, _ts and _window too")
     parser.add_argument("--filter", metavar="TEXT", help="such as \"country = 'US' AND n > 10\"")
-    parser.add_argument("--start-seq", type=int, metavar="N", help="inclusive")
-    parser.add_argument("--end-seq", type=int, metavar="N", help="exclusive")
-    parser.add_argument("--start-ts", metavar="TIME", help="inclusive; ISO text or ms since 1970")
-    parser.add_argument("--end-ts", metavar="TIME", help="inclusive")
+    cli_options.add_bounds(parser)
     parser.add_argument("--limit", type=int, metavar="N")
-    parser.add_argument("--format", choices=("table", "json", "jsonl", "csv", "arrow"))
+    cli_options.add_format(parser)
     parser.add_argument("--explain", action="store_true", help="show the plan, read no rows")
     parser.add_argument("--no-indexes", action="store_true", help="leave index files alone")
     parser.add_argument("--count", action="store_true", help="show only how many rows there are")

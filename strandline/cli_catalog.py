@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import strandline
-from strandline import cli_input, cli_output, cli_progress
+from strandline import cli_input, cli_options, cli_output, cli_progress
 from strandline.tableformat.errors import StrandlineError
 from strandline.tableformat.redaction import redact
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
 
 
-def add_actions(catalog: ArgumentParser, add_common: Callable[..., None]) -> None:
+def add_actions(catalog: ArgumentParser) -> None:
     """Declare what can be done with a catalog."""
     actions = catalog.add_subparsers(metavar="ACTION", required=True)
 
@@ -24,7 +23,7 @@ def add_actions(catalog: ArgumentParser, add_common: Callable[..., None]) -> Non
         for argument in more:
             made.add_argument(argument, metavar=argument.upper())
         made.set_defaults(run=run)
-        add_common(made, storage=True)
+        cli_options.add_common(made, storage=True)
         return made
 
     create = action("create", "create a table: NAMESPACE.NAME", _create, "table")
@@ -52,8 +51,7 @@ def add_actions(catalog: ArgumentParser, add_common: Callable[..., None]) -> Non
 
 
 def _catalog(given: Namespace) -> strandline.Catalog:
-    options = cli_input.storage_options(given.storage_option, given.storage_options_file)
-    return strandline.Catalog(given.root, options)
+    return strandline.Catalog(given.root, cli_options.storage(given))
 
 
 def _create(given: Namespace) -> int:

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import strandline
-from strandline import cli_input, cli_output
+from strandline import cli_input, cli_options, cli_output
 from strandline.tableformat import types
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.manifest import FORMAT_VERSION
@@ -27,17 +27,13 @@ _LIBRARIES = ("pyarrow", "numpy", "fsspec", "s3fs", "gcsfs", "adlfs", "pyspark")
 # --- opening -----------------------------------------------------------------------------------
 
 
-def _options(given: Namespace) -> dict[str, Any] | None:
-    return cli_input.storage_options(given.storage_option, given.storage_options_file)
-
-
 def open_given(given: Namespace) -> Table:
     """The table that the arguments name."""
     return strandline.open_table(
         given.url,
         getattr(given, "version", None),
         cli_input.milliseconds(getattr(given, "as_of", None)),
-        storage_options=_options(given),
+        storage_options=cli_options.storage(given),
     )
 
 
@@ -80,7 +76,7 @@ def create(given: Namespace) -> int:
         time_column=given.time_column,
         ttl=given.ttl,
         primary_key=cli_input.names(given.primary_key),
-        storage_options=_options(given),
+        storage_options=cli_options.storage(given),
         exist_ok=given.exist_ok,
         uncapped=given.uncapped,
         zone_pages=given.zone_pages,
@@ -144,7 +140,9 @@ def recover(given: Namespace) -> int:
     """Commit what a writer left in its log."""
     found = open_given(given).recover(
         given.writer_id,
-        None if given.wal is None else {"dir": given.wal, "storage_options": _options(given)},
+        None
+        if given.wal is None
+        else {"dir": given.wal, "storage_options": cli_options.storage(given)},
         committed_up_to=given.committed_up_to,
         fence=given.fence,
         dry_run=given.dry_run,
@@ -185,16 +183,11 @@ def evolve(given: Namespace) -> int:
 
 def scan(given: Namespace) -> int:
     """Print rows, a plan, or a count."""
-    if given.json and given.format not in (None, "json", "jsonl"):
-        raise InvalidInput("--json and --format ask for different things")
-    kind = given.format or ("json" if given.json else "table")
+    kind = cli_options.output_format(given)
     found = open_given(given).scan(
         cli_input.names(given.columns) or None,
         given.filter,
-        start_seq=given.start_seq,
-        end_seq=given.end_seq,
-        start_ts=cli_input.milliseconds(given.start_ts),
-        end_ts=cli_input.milliseconds(given.end_ts),
+        **cli_options.bounds(given),
         limit=given.limit,
         indexes=not given.no_indexes,
         all_rows=given.all_rows,
@@ -303,7 +296,7 @@ def describe(given: Namespace) -> int:
 
 def doctor(given: Namespace) -> int:
     """Check a store and the table in it."""
-    report = strandline.doctor(given.url, _options(given), read_only=given.read_only)
+    report = strandline.doctor(given.url, cli_options.storage(given), read_only=given.read_only)
     if given.json:
         cli_output.print_facts(report.to_json(), as_json=True)
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import strandline
-from strandline import cli_catalog, cli_input, cli_output, cli_progress
+from strandline import cli_catalog, cli_input, cli_options, cli_output, cli_progress
 from strandline.cli_commands import open_given
 from strandline.tableformat.errors import TableNotFound
 
@@ -160,7 +160,7 @@ def maintain(given: Namespace) -> int:
     try:
         table = open_given(given)
     except TableNotFound:
-        options = cli_input.storage_options(given.storage_option, given.storage_options_file)
+        options = cli_options.storage(given)
         catalog = strandline.Catalog(given.url, options)
         if not catalog.list_namespaces():
             raise

@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -15,7 +15,15 @@ from strandline.cli_values import plain_rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from strandline.readers.scan import Scan
+
+class Rows(Protocol):
+    """A scan, or an Arrow table."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def to_batches(self) -> Iterable[pa.RecordBatch]: ...
+
 
 ROWS_ON_SCREEN = 50
 """Rows that a scan shows as a table when no limit was given."""
@@ -83,19 +91,19 @@ def _print_rich(names: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
 # --- the rows of a scan ------------------------------------------------------------------------
 
 
-def print_scan(scan: Scan, kind: str, *, cut_at: int | None) -> None:
+def print_scan(scan: Rows, kind: str, *, cut_at: int | None) -> None:
     """The rows of a scan. `cut_at`: rows after which a table says that there is more."""
     {"table": _as_table, "json": _as_json, "jsonl": _as_jsonl, "csv": _as_csv, "arrow": _as_arrow}[
         kind
     ](scan, cut_at)
 
 
-def _all_rows(scan: Scan) -> Iterable[list[Any]]:
+def _all_rows(scan: Rows) -> Iterable[list[Any]]:
     for batch in scan.to_batches():
         yield from plain_rows(batch)
 
 
-def _as_table(scan: Scan, cut_at: int | None) -> None:
+def _as_table(scan: Rows, cut_at: int | None) -> None:
     shown: list[list[Any]] = []
     for row in _all_rows(scan):
         if cut_at is not None and len(shown) == cut_at:
@@ -109,7 +117,7 @@ def _as_table(scan: Scan, cut_at: int | None) -> None:
     print(f"{len(shown)} row{'' if len(shown) == 1 else 's'}")
 
 
-def _as_json(scan: Scan, _: int | None) -> None:
+def _as_json(scan: Rows, _: int | None) -> None:
     separator = "["
     for row in _all_rows(scan):
         document = dict(zip(scan.schema.names, row, strict=True))
@@ -118,19 +126,19 @@ def _as_json(scan: Scan, _: int | None) -> None:
     print("[]" if separator == "[" else "]")
 
 
-def _as_jsonl(scan: Scan, _: int | None) -> None:
+def _as_jsonl(scan: Rows, _: int | None) -> None:
     for row in _all_rows(scan):
         print(json.dumps(dict(zip(scan.schema.names, row, strict=True)), ensure_ascii=False))
 
 
-def _as_csv(scan: Scan, _: int | None) -> None:
+def _as_csv(scan: Rows, _: int | None) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(scan.schema.names)
     for row in _all_rows(scan):
         writer.writerow([json.dumps(v) if isinstance(v, (dict, list)) else v for v in row])
 
 
-def _as_arrow(scan: Scan, _: int | None) -> None:
+def _as_arrow(scan: Rows, _: int | None) -> None:
     with pa.ipc.new_stream(sys.stdout.buffer, scan.schema) as writer:
         for batch in scan.to_batches():
             writer.write_batch(batch)
