@@ -52,13 +52,13 @@ def add_times(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--end-ts", metavar="TIME", help="inclusive")
 
 
-def bounds(given: Namespace) -> dict[str, int | None]:
-    """The range as the library takes it."""
+def bounds(given: Namespace) -> dict[str, Any]:
+    """The range as keyword arguments of the library."""
     return {"start_seq": given.start_seq, "end_seq": given.end_seq, **times(given)}
 
 
-def times(given: Namespace) -> dict[str, int | None]:
-    """The range of times as the library takes it."""
+def times(given: Namespace) -> dict[str, Any]:
+    """The range of times as keyword arguments of the library."""
     return {name: cli_input.milliseconds(getattr(given, name)) for name in ("start_ts", "end_ts")}
 
 
