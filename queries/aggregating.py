@@ -1,8 +1,8 @@
 """Groups of rows as states that can be put together in any order, exactly.
 
-Sums are kept as whole numbers (floats in units of 2^-1130), so that a kept state plus what was
-appended since gives the very number that a query over everything gives. A state is a few arrays
-with an element for each group; putting states together is grouping their groups once more.
+Sums are kept as whole numbers (floats in units of 2^-1130, decimals unscaled), so that a kept state
+plus what was appended since gives the very number that a query over everything gives. A state is a
+few arrays with an element for each group; putting states together is grouping their groups again.
 """
 
 from __future__ import annotations
@@ -182,10 +182,29 @@ def _part(aggregate: Aggregate, schema: Schema, rows: pa.Table, codes: Int64s, g
         return _extremes(aggregate.function, _whole(values), codes, groups)
     if kind.name.startswith("float"):
         return _float_sums(values.to_numpy().astype(np.float64), codes, groups)
-    numbers = values.to_numpy().astype(np.int64)
-    high = _sum_by(numbers >> 32, codes, groups).astype(object)
-    totals = (high << 32) + _sum_by(numbers & 0xFFFFFFFF, codes, groups).astype(object)
+    totals = _whole_sums(_pieces(_whole(values)), codes, groups)
     return Sums(_count_by(codes, groups), totals, np.zeros((3, groups), np.int64))
+
+
+def _pieces(values: pa.Array) -> list[Int64s]:
+    """Whole numbers in pieces of 32 bits, the lowest first; only the last one has a sign.
+
+    So many fewer bits than a sum has room for, that 2^31 of them add up without overflow.
+    """
+    if not pa.types.is_decimal(values.type):
+        numbers = values.to_numpy(zero_copy_only=False).astype(np.int64)
+        return [numbers & 0xFFFFFFFF, numbers >> 32]
+    words = np.frombuffer(values.buffers()[1] or b"", np.uint32).reshape(-1, 4)
+    words = words[values.offset : values.offset + len(values)]
+    lower = [words[:, place].astype(np.int64) for place in range(3)]
+    return [*lower, words[:, 3].view(np.int32).astype(np.int64)]
+
+
+def _whole_sums(pieces: list[Int64s], codes: Int64s, groups: int) -> Objects:
+    totals = np.zeros(groups, object)
+    for place, piece in enumerate(pieces):
+        totals += _sum_by(piece, codes, groups).astype(object) << 32 * place
+    return totals
 
 
 def _float_sums(values: Any, codes: Int64s, groups: int) -> Sums:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from strandline.queries.aggregating import Part
     from strandline.tableformat.remembered_query import Aggregate, RememberedQuery
     from strandline.tableformat.schema import Schema
+
+_DIGITS: Final = Context(prec=types.MAX_DECIMAL_PRECISION)
 
 
 def answer(query: RememberedQuery, schema: Schema, states: States) -> pa.Table:
@@ -54,17 +57,27 @@ def _results(aggregate: Aggregate, schema: Schema, part: Part) -> pa.Array:
     kind = schema.column(aggregate.column).type
     if aggregate.function in ("min", "max"):
         return part.cast(types.to_arrow(kind))
-    is_float = kind.name.startswith("float")
-    if aggregate.function == "avg" or is_float:
-        return _reals(part, is_float=is_float, of_avg=aggregate.function == "avg")
+    of_avg, is_float = aggregate.function == "avg", kind.name.startswith("float")
+    if of_avg or is_float:
+        return _reals(part, 1 << SCALE if is_float else 10**kind.scale, of_avg=of_avg)
+    if kind.name == "decimal":
+        return _decimals(aggregate, part, kind.scale)
     if any(abs(total) > INT64_MAX for total in part.totals):
         raise InvalidInput(f"the sum {aggregate.name!r} does not fit 64 bits")
     return pa.array(part.totals.astype(np.int64), pa.int64(), mask=part.known == 0)
 
 
-def _reals(sums: Sums, *, is_float: bool, of_avg: bool) -> pa.Array:
+def _decimals(aggregate: Aggregate, sums: Sums, scale: int) -> pa.Array:
+    if any(abs(total) >= 10**types.MAX_DECIMAL_PRECISION for total in sums.totals):
+        raise InvalidInput(
+            f"the sum {aggregate.name!r} does not fit {types.MAX_DECIMAL_PRECISION} digits"
+        )
+    found = [Decimal(total).scaleb(-scale, _DIGITS) for total in sums.totals.tolist()]
+    return pa.array(found, pa.decimal128(types.MAX_DECIMAL_PRECISION, scale), mask=sums.known == 0)
+
+
+def _reals(sums: Sums, unit: int, *, of_avg: bool) -> pa.Array:
     """Exact sums, or means, rounded once: a division of Python's integers rounds rightly."""
-    unit = 1 << SCALE if is_float else 1
     counts = sums.known.tolist() if of_avg else [1] * len(sums.known)
     pairs = zip(sums.totals.tolist(), counts, strict=True)
     found = np.array([_ratio(total, unit * max(1, n)) for total, n in pairs], np.float64)

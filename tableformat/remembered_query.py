@@ -21,6 +21,7 @@ _CALL: Final = re.compile(r"\s*([a-z_]+)\s*\(\s*(\*|[^()*]+?)\s*\)\s*")
 _WORDS: Final = {"filter", "columns", "bucket", "aggregates", "retention"}
 _INTEGERS: Final = frozenset(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"])
 _FLOATS: Final = frozenset({"float32", "float64"})
+_NUMBERS: Final = _INTEGERS | _FLOATS | {"decimal"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def check_columns(query: RememberedQuery, schema: Schema) -> None:
         if aggregate.column is None:
             continue
         kind = schema.column(aggregate.column).type
-        if aggregate.function in ("sum", "avg") and kind.name not in _INTEGERS | _FLOATS:
+        if aggregate.function in ("sum", "avg") and kind.name not in _NUMBERS:
             raise InvalidInput(f"{aggregate.name!r}: a {kind} cannot be summed up")
         if kind.is_nested:
             raise InvalidInput(f"{aggregate.name!r}: a {kind} has no order and no hash")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import strandline
 from strandline.api import create_in
 from strandline.queries import aggregating, answers
 from strandline.queries.remembered import Remembered
+from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.remembered_query import query_from
 from strandline.tableformat.storage import open_storage
 from tests.stores import WatchedStorage
@@ -244,3 +246,35 @@ def test_an_alias_keeps_its_query() -> None:
     with pytest.raises(strandline.CommitConflict, match="another query"):
         table.remember("../x", ROWS)
     assert table.remembered() == ["../x"]
+
+
+def test_decimals_are_summed_up_exactly() -> None:
+    """[E13] Kept sums and new rows give the sum over everything; too many digits are an error."""
+    kind, digits = pa.decimal128(38, 2), Context(prec=38)
+    table = strandline.create_table(memory_url(), pa.schema([("k", pa.int64()), ("d", kind)]))
+    big = 10**36 - 1
+    some = [0, 1, -1, 10**30 + 7, -(10**30), None, big, -big, 2**64, -(2**96), 2**31 - 1, 5]
+
+    def append(numbers: list[int | None]) -> None:
+        values = [None if n is None else Decimal(n).scaleb(-2, digits) for n in numbers]
+        keys = [row % 2 for row in range(len(numbers))]
+        rows = pa.table({"k": keys, "d": pa.array(values, kind)}, schema=table.schema)
+        table.append(rows)
+
+    query = {"columns": ["k"], "aggregates": {"total": "sum(d)", "mean": "avg(d)"}}
+    table.remember("sums", query)
+    append(some)
+    table.refresh_query("sums")
+    append(some[::-1])
+
+    shown = table.show("sums")
+
+    both = some + some[::-1]
+    for key, row in enumerate(shown.to_pylist()):
+        known = [n for n in both[key::2] if n is not None]
+        assert row["total"] == Decimal(sum(known)).scaleb(-2, digits)
+        assert row["mean"] == sum(known) / (100 * len(known))
+    assert shown.schema.field("total").type == pa.decimal128(38, 2)
+    append([big] * 300)
+    with pytest.raises(InvalidInput, match="38 digits"):
+        table.show("sums")
