@@ -104,6 +104,11 @@ class EndsThings:
         changes: dict[str, Any] = {}
         for name, value in settings.items():
             changes |= _SETTERS[name](value)
+        if changes.get("delete_on_empty_ms") and self._head.manifest.config.scope == "user":
+            raise InvalidInput(
+                "a table of users is not dropped when it is empty: its users come and go. Nothing "
+                "was changed. Leave delete_on_empty_secs at 0."
+            )
         self._commit_metadata(MetadataChange((SetConfig(changes),)), "set")
 
     # --- versions ---

@@ -321,3 +321,15 @@ def test_maintenance_of_more_users_takes_no_more_memory() -> None:
 
     peak(20)
     assert peak(200) - peak(50) < 400_000
+
+
+def test_a_table_of_users_does_not_end_because_it_is_empty() -> None:
+    """[O7] A setting that nothing would heed is refused, not kept."""
+    _, table = world_of_users("ada")
+    version = table.version
+
+    with pytest.raises(InvalidInput, match="users come and go"):
+        table.set(delete_on_empty_secs=60)
+
+    assert table.refresh().version == version
+    table.set(delete_on_empty_secs=0)
