@@ -22,7 +22,7 @@ from strandline.queries.documents import (
     frame_version,
     mark_of,
 )
-from strandline.readers.scan import Request
+from strandline.readers.request import Request
 from strandline.tableformat import codec, paths
 from strandline.tableformat.arrow_messages import pack_batch, unpack_batch
 from strandline.tableformat.errors import (

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.readers.scan import Request, Scan
+from strandline.readers.request import Request
 from strandline.tableformat.arguments import check_count, check_names
 from strandline.tableformat.errors import BeyondTail, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from strandline.readers.scan import Scan
     from strandline.tableformat.expressions import Expression
 
 POSITION: Final = ("_seq", "_ts")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.readers.planner import plan_scan
-from strandline.readers.scan import Request, Scan
+from strandline.readers.request import Request
+from strandline.readers.scan import Scan
 from strandline.tableformat.arguments import check_count, check_names
 from strandline.tableformat.errors import BeyondTail, InvalidInput
 from strandline.tableformat.windows import parse_duration

@@ -11,7 +11,7 @@ from strandline.catalog.commit import MetadataChange, commit
 from strandline.changing import ReplacesRows
 from strandline.lifecycle import EndsThings
 from strandline.place import TablePlace
-from strandline.readers.scan import Request
+from strandline.readers.request import Request
 from strandline.reading import ReadsRows
 from strandline.remembering import RemembersQueries
 from strandline.tableformat import schema as schemas

@@ -14,7 +14,8 @@ import numpy as np
 from strandline.catalog.commit import COMMIT_TIMEOUT_S, commit
 from strandline.catalog.tidy import tidy
 from strandline.readers.key_lookup import key_set
-from strandline.readers.scan import Request, Scan
+from strandline.readers.request import Request
+from strandline.readers.scan import Scan
 from strandline.tableformat import rolling
 from strandline.tableformat.actions import settle_key
 from strandline.tableformat.errors import SeqMismatch

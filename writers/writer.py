@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import pyarrow as pa
 
-from strandline.readers.scan import Request, Scan
+from strandline.readers.request import Request
+from strandline.readers.scan import Scan
 from strandline.tableformat.errors import InvalidInput, LateRows, WriterBusy
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.writers.append import check_size

@@ -17,7 +17,8 @@ import strandline
 from strandline.api import create_in, open_in
 from strandline.catalog.page_cache import PAGES
 from strandline.readers import keyed
-from strandline.readers.scan import Request, Scan
+from strandline.readers.request import Request
+from strandline.readers.scan import Scan
 from strandline.readers.split_reader import SplitReader
 from strandline.tableformat import paths, rolling
 from strandline.tableformat.errors import InvalidInput

@@ -28,7 +28,8 @@ import concurrent.futures, json, sys
 import pyarrow as pa
 import strandline
 from strandline.readers.read_ahead import ReadAhead
-from strandline.readers.scan import Request, Scan
+from strandline.readers.request import Request
+from strandline.readers.scan import Scan
 
 # The caller takes its time: whatever may be read ahead is there before it gets a batch.
 top_up = ReadAhead._top_up
