@@ -60,5 +60,5 @@ def check_options(what: str, given: Iterable[str], known: Iterable[str]) -> None
             import difflib  # noqa: PLC0415 - only for those who mistyped
 
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise InvalidInput(f"{what} has no option {name!r}; {hint}It has {', '.join(names)}.")
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise InvalidInput(f"{what} has no option {name!r}{hint} It has {', '.join(names)}.")

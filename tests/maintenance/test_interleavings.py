@@ -72,7 +72,12 @@ def _objects() -> Objects:
         for n in range(NEWEST):
             table.append([row(START_MS - n * DAY_MS, n)])
         table.tag("tagged", 4)
-        for path in (f"_strandline/pages/1-{'b' * 16}.parquet", "_strandline/manifests/.tmp-1"):
+        day = START_MS - START_MS % DAY_MS
+        for path in (
+            f"w{day}-{DAY_MS}/shard-0/batch-1-{'c' * 16}.parquet",
+            f"_strandline/pages/1-{'b' * 16}.parquet",
+            "_strandline/manifests/.tmp-1",
+        ):
             world.store.write_new(path, b"left behind").wait()
         clock.sleep(5 * DAY_MS / 1000)
         table.append([row(START_MS, NEWEST)])

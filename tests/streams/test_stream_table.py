@@ -268,7 +268,7 @@ def test_what_cannot_be_accepted_is_said_and_changes_nothing(call: Any, reason: 
         ({"row_id": None}, "needs row_id"),
         ({"row_id": "nope"}, "nope"),
         ({"shards": 0}, "shards"),
-        ({"order": "clamp"}, "unknown option"),
+        ({"order": "clamp"}, r"no option 'order'\. It has"),
         ({"kind": "streams"}, "kind is"),
     ],
 )
