@@ -58,7 +58,7 @@ demo: $(DEMO_READY)
 	$(BIN)/python examples/demo.py
 
 test: $(DEV_READY)
-	$(PYTEST)
+	$(PYTEST) --durations 20
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
