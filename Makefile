@@ -21,6 +21,8 @@ FITTING_BOTO3 := $(BIN)/python -c \
 # Workers take whole files; Spark starts in one of them only (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 TYPECHECK := build/typecheck
+# Tests start hundreds of processes; without compiled modules each would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 SPARK41 := $(CURDIR)/build/spark41
 
 help:

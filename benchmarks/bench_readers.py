@@ -7,7 +7,6 @@ fresh processes: cold is opening the table and the first answer, warm the median
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -145,12 +144,11 @@ def _ask(
 ) -> dict[str, list[dict[str, Any]]]:
     """Fresh processes, in turns, so that a busy moment of the machine is shared."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    if not (root / "bytecode").exists():
-        for name in names:  # whoever is first compiles what it imports, and is not counted
-            _child(root, name, question, asked[:1])
-    for _ in range(processes):
+    for turn in range(processes + 1):
         for name in names:
-            found[name].append(_child(root, name, question, asked))
+            answer = _child(root, name, question, asked if turn else asked[:1])
+            if turn:  # whoever is first may have to compile what it imports
+                found[name].append(answer)
     return found
 
 
@@ -158,19 +156,11 @@ def _child(root: Path, name: str, question: str, asked: list[Any]) -> dict[str, 
     program = Path(__file__).with_name("bench_read_child.py")
     folder = root / peers.ALL[name].folder
     command = [sys.executable, str(program), name, str(folder), question, json.dumps(asked)]
-    done = subprocess.run(  # noqa: S603
-        command, check=False, capture_output=True, text=True, env=_with_bytecode(root)
-    )
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
     if done.returncode:
         raise RuntimeError(f"{name}, {question}: {done.stderr[-2000:]}")
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
-
-
-def _with_bytecode(root: Path) -> dict[str, str]:
-    """An environment that keeps compiled modules, as an installed library has them."""
-    kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": str(root / "bytecode")}
 
 
 def _agree(question: str, answers: dict[str, list[dict[str, Any]]]) -> bool:

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import bench_peers
+from bench_bytecode import keep_bytecode
 from bench_report import say
 
 NAMES = (
@@ -54,4 +55,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    keep_bytecode()
     sys.exit(main())

@@ -13,6 +13,7 @@ from typing import Any
 
 import bench_data
 import bench_planning
+from bench_bytecode import keep_bytecode
 from bench_report import Verdict, median, verdicts
 
 import strandline.spark
@@ -59,4 +60,5 @@ def main(count: int) -> int:
 
 
 if __name__ == "__main__":
+    keep_bytecode()
     sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from bench_bytecode import keep_bytecode
 from bench_report import Verdict, say, verdicts
 from bench_report import table as show
 from spark_scan_child import ITS_FILES, START_MS
@@ -144,4 +145,5 @@ def _rounded(row: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    keep_bytecode()
     sys.exit(main())

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench_bytecode import keep_bytecode
+
 import strandline
 import strandline.spark
 
@@ -61,4 +63,5 @@ def main(rows: int) -> None:
 
 
 if __name__ == "__main__":
+    keep_bytecode()
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000)
