@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from strandline.tableformat.segments import SegmentEntry
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Split:
-    """One segment, or some zones of it."""
+    """One segment, or some zones of it.
+
+    Nobody changes one. It is not frozen because that takes four times as long to make, and plans
+    make thousands.
+    """
 
     entry: SegmentEntry
     zones: np.ndarray[Any, np.dtype[np.bool_]] | None = None

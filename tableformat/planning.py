@@ -7,7 +7,7 @@ part is kept. All of it is vectorised: the cost follows the number of pages look
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -88,8 +88,7 @@ class PlanReport:
             self.indexes_unused[kind] = self.indexes_unused.get(kind, 0) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A segment that may hold matching rows, and what its rows have to be asked."""
 
     entry: SegmentEntry
@@ -281,8 +280,8 @@ def files_in_page(
     indexed, extra = (flags[rows] for flags in say_more(page))
     alone = extra
     if bound is not None and indexed.any():
-        sure = np.array([must_match(part, stats)[rows] for part in conjuncts(bound)], np.bool_)
-        alone = extra | (indexed & ~sure.all(axis=0))
+        is_open = _open_parts(conjuncts(bound), stats, rows)
+        alone = extra | (indexed & is_open.any(axis=0))
     files = page_files(page, rows[~alone])
     if files is None:
         alone = np.ones(len(rows), np.bool_)
@@ -297,7 +296,7 @@ def _rows(bound: Bound | None, stats: StatsSource) -> Array:
 
 
 def _candidates(entries: Sequence[SegmentEntry], bounds: Sequence[Bound | None]) -> list[Candidate]:
-    return [Candidate(entry, left) for entry, left in zip(entries, bounds, strict=True)]
+    return [*map(Candidate, entries, bounds)]
 
 
 def _left_to_ask(bound: Bound | None, stats: StatsSource, rows: Array) -> list[Bound | None]:
@@ -308,7 +307,9 @@ def _left_to_ask(bound: Bound | None, stats: StatsSource, rows: Array) -> list[B
     if bound is None or not len(rows):
         return [None] * len(rows)
     parts = conjuncts(bound)
-    is_open = ~np.array([must_match(part, stats)[rows] for part in parts], np.bool_)
+    is_open = _open_parts(parts, stats, rows)
+    if not is_open.any():
+        return [None] * len(rows)
     # Segments have few different combinations of open parts, however many segments there are.
     made: dict[bytes, Bound | None] = {}
     left: list[Bound | None] = []
@@ -319,6 +320,29 @@ def _left_to_ask(bound: Bound | None, stats: StatsSource, rows: Array) -> list[B
             made[key] = all_true([p for p, use in zip(parts, chosen, strict=True) if use])
         left.append(made[key])
     return left
+
+
+def _open_parts(parts: Sequence[Bound], stats: StatsSource, rows: Array) -> Array:
+    """For each part of a filter, in which of the chosen segments stats leave it open."""
+    chosen = _ChosenStats(stats, rows)
+    return ~np.array([must_match(part, chosen) for part in parts], np.bool_)
+
+
+class _ChosenStats:
+    """Stats of some segments of another source: few are chosen, of pages that list thousands."""
+
+    def __init__(self, stats: StatsSource, rows: Array) -> None:
+        self._stats, self.count = stats, len(rows)
+        is_run = self.count and rows[-1] - rows[0] + 1 == self.count
+        self._where: Any = slice(int(rows[0]), int(rows[-1]) + 1) if is_run else rows
+        self._known: dict[int, Bounds | None] = {}
+
+    def bounds(self, column_id: int) -> Bounds | None:
+        """One column over the chosen segments."""
+        if column_id not in self._known:
+            found = self._stats.bounds(column_id)
+            self._known[column_id] = None if found is None else found.at(self._where)
+        return self._known[column_id]
 
 
 def _kept(items: Sequence[Any], bound: Bound | None, stats: SummaryStats) -> list[Any]:

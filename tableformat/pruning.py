@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -78,9 +79,26 @@ class Bounds:
         return self.null_count != self.value_count
 
     @cached_property
+    def all_hold_values(self) -> bool:
+        """Whether `holds_values` holds everywhere."""
+        return bool(self.holds_values.all())
+
+    @cached_property
     def all_known(self) -> bool:
         """Whether `known` holds everywhere."""
         return bool(self.known.all())
+
+    def at(self, where: Any) -> Bounds:
+        """The bounds of some of the segments, by their rows or as a slice."""
+        return Bounds(
+            mins=self.mins[where],
+            maxs=self.maxs[where],
+            known=self.known[where],
+            null_count=self.null_count[where],
+            value_count=self.value_count[where],
+            has_nan=self.has_nan[where],
+            exact=None if self.exact is None else self.exact[where],
+        )
 
 
 def certain(lows: NDArray[Any], highs: NDArray[Any]) -> Bounds:
@@ -152,15 +170,9 @@ def _mask(bound: Bound, stats: StatsSource) -> Mask:
         case BoundConstant(value):
             return np.full(stats.count, value is True)
         case BoundAnd(parts):
-            mask = np.ones(stats.count, np.bool_)
-            for part in parts:
-                mask &= _mask(part, stats)
-            return mask
+            return reduce(and_, [_mask(part, stats) for part in parts])
         case BoundOr(parts):
-            mask = np.zeros(stats.count, np.bool_)
-            for part in parts:
-                mask |= _mask(part, stats)
-            return mask
+            return reduce(or_, [_mask(part, stats) for part in parts])
         case BoundPair():
             return _pair_mask(bound, stats)
         case _:
@@ -188,7 +200,8 @@ def leaf_mask(
         # Most often so: nothing is copied, be it a million bounds.
         exact: Mask = False if bounds.exact is None else bounds.exact
         known = _Ranges(least=bounds.mins, most=bounds.maxs, exact=exact, has_nan=False)
-        return bounds.holds_values & _possible(bound, known)
+        possible = _possible(bound, known)
+        return possible if bounds.all_hold_values else bounds.holds_values & possible
     where = _usable(bounds, is_float=is_float)
     ranges = _Ranges(
         least=bounds.mins[where],
@@ -246,10 +259,10 @@ def _compare(ranges: _Ranges, operator: str, value: Any) -> Mask:
             return _against(ranges.least, np.less, value)
         case "<=":
             return _against(ranges.least, np.less_equal, value)
-        case ">":
-            return _against(ranges.most, np.greater, value) | ranges.has_nan
         case _:
-            return _against(ranges.most, np.greater_equal, value) | ranges.has_nan
+            compare = np.greater if operator == ">" else np.greater_equal
+            found = _against(ranges.most, compare, value)
+            return found if ranges.has_nan is False else found | ranges.has_nan
 
 
 def _against(array: NDArray[Any], compare: np.ufunc, value: Any) -> Mask:
