@@ -17,6 +17,7 @@ import numpy as np
 from strandline.readers import row_ranges
 from strandline.tableformat import thrift
 from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.indexes.runs import sorted_once
 from strandline.tableformat.page_table import page_checksum
 from strandline.tableformat.parquet_footer import MAGIC
 from strandline.tableformat.thrift import CompactReader, binary, list_of, number
@@ -121,7 +122,7 @@ def _pages_of_layout(
     split = table.layouts[layout]
     pages = np.flatnonzero(row_ranges.touched(wanted, split.starts, split.ends))
     rows = row_ranges.joined(split.starts[pages], split.ends[pages])
-    groups = np.unique(split.groups[pages])
+    groups = sorted_once(split.groups[pages])  # numpy's `unique` loads its masked arrays
     leaves = [leaf for column in columns for leaf in column.leaves]
     block = _Block(table, leaves, pages, split.groups[pages], groups)
     return PageSet(table, tuple(columns), groups, rows, (block,))

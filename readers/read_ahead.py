@@ -118,7 +118,9 @@ class ReadAhead:
         waiting = [task for task in self._tasks if task.future is None]
         for task in chain(waiting, self._unopened()):
             too_much = used + task.weight > self._memory_bytes
-            if running and (too_much or running >= self._most_tasks):
+            # Splits further on may be under way already: the next in line must not wait for them.
+            is_next = not self._tasks or task is self._tasks[0]
+            if not is_next and (too_much or running >= self._most_tasks):
                 return
             if task.unit is None:
                 self._tasks.append(task)

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from strandline.tableformat.errors import InvalidInput, UnsupportedStore
 from strandline.tableformat.redaction import register_secrets
-from strandline.tableformat.stores.ranges import Span, plan_spans, take_ranges
+from strandline.tableformat.stores.ranges import (
+    MAX_GAP,
+    MAX_SPAN,
+    Span,
+    plan_spans,
+    take_ranges,
+)
 from strandline.tableformat.stores.urls import folder_path, parse_url
 
 if TYPE_CHECKING:
@@ -76,6 +82,10 @@ class Storage(ABC):
 
     is_local: bool = False
 
+    max_gap: int = MAX_GAP
+    max_span: int = MAX_SPAN
+    """Which neighbouring ranges are fetched together: see `ranges`."""
+
     can_append: bool = False
     """Whether files can grow; where they cannot, logs are kept as numbered objects."""
 
@@ -94,7 +104,7 @@ class Storage(ABC):
         Neighbouring ranges of one object are fetched together. An object that ends before a
         range does is damaged: `CorruptTable`.
         """
-        spans = plan_spans(requests)
+        spans = plan_spans(requests, max_gap=self.max_gap, max_span=self.max_span)
         return take_ranges(requests, spans, self._read_spans(spans))
 
     @abstractmethod

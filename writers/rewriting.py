@@ -127,11 +127,12 @@ def rewrite(
         rows, stones, assumes = left.rows, left.tombstones, left.assumes
     rows, stones = _by_number(rows), _by_number(stones)
     writer = _Writer(storage, manifest, inputs, random_hex)
+    hashing = _threads().submit(content_hash, rows)
     entries = writer.write(_sorted(rows, manifest, todo.sort_by)) if rows.num_rows else ()
     deletes = writer.write_tombstones(stones) if stones.num_rows else ()
     written = sum(entry.size_bytes for entry in (*entries, *deletes))
     todo.pace.spend(written)
-    content = content_hash(rows)
+    content = hashing.result()
     _compare(
         storage, manifest, entries, count=rows.num_rows, content=content, ids=_all_ids(manifest)
     )
@@ -188,11 +189,20 @@ def _read(
 ) -> pa.Table:
     if not inputs:
         return no_rows(manifest, ids)
-    tables = []
-    for group in in_groups(inputs):
+    groups = [*in_groups(inputs)]
+
+    def read(group: Sequence[SegmentEntry]) -> pa.Table:
         pace.spend(sum(entry.size_bytes for entry in group))
-        tables.append(read_together(storage, manifest, group, ids))
+        return read_together(storage, manifest, group, ids)
+
+    # Who keeps to a rate is in no hurry, and leaves the other core to writers.
+    in_threads = isinstance(pace, NoPace)
+    tables = _threads().map(read, groups) if in_threads else [read(group) for group in groups]
     return pa.concat_tables(tables).combine_chunks()
+
+
+def _threads() -> Background:
+    return Background(ENCODING_THREADS, "strandline-rewrite")
 
 
 def _numbers(rows: pa.Table, name: str) -> Array:
@@ -252,7 +262,7 @@ class _Writer:
     def write(self, rows: pa.Table) -> tuple[SegmentEntry, ...]:
         """Store rows as segments; durable when this returns."""
         parts = [rows.slice(start, stop - start) for start, stop in _cuts(rows)]
-        made = Background(ENCODING_THREADS, "strandline-encode").map(self._segment, parts)
+        made = _threads().map(self._segment, parts)
         for _, uploads in made:
             for upload in uploads:
                 upload.wait()

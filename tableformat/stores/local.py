@@ -35,6 +35,7 @@ from strandline.tableformat.storage import (
 from strandline.tableformat.stores.append_file import LocalAppendFile
 from strandline.tableformat.stores.background import Background, Pending, run_now
 from strandline.tableformat.stores.disk import Disk, OsDisk
+from strandline.tableformat.stores.ranges import LOCAL_MAX_GAP, LOCAL_MAX_SPAN
 from strandline.tableformat.stores.urls import check_path, folder_path
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class LocalStorage(Storage):
 
     is_local = True
     can_append = True
+    max_gap, max_span = LOCAL_MAX_GAP, LOCAL_MAX_SPAN
 
     def __init__(
         self, root: str | os.PathLike[str], disk: Disk | None = None, *, background: bool = True

@@ -16,6 +16,9 @@ MAX_GAP = 64 * 1024
 MAX_SPAN = 32 * 1024 * 1024
 """A merged request stays below this, so that large reads still run in parallel."""
 
+LOCAL_MAX_GAP, LOCAL_MAX_SPAN = 16 * 1024, 256 * 1024
+"""The same for disks. To cut a long span into its ranges takes longer than another request."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

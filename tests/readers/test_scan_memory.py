@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import strandline
+from strandline.readers.request import Request
+from strandline.readers.scan import Scan
 from tests.tables import START_MS
 
 if TYPE_CHECKING:
@@ -120,3 +122,18 @@ def test_a_filter_does_not_change_that(root: Path) -> None:
     assert 0.45 < rows / (SEGMENTS * ROWS) < 0.55
     assert most_arrow <= 2 * BUDGET_BYTES
     assert grown <= 6 * BUDGET_BYTES
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"filter": "a < 0.5"}, {"limit": 2_999}, {"filter": "a < 0.5", "limit": 999}]
+)
+def test_a_budget_for_less_than_one_row_group_only_makes_a_scan_slower(
+    root: Path, options: dict[str, Any]
+) -> None:
+    """[E10] The next in line is read even while others, read ahead, have taken all of it."""
+    table = strandline.open_table(root)
+    want = table.scan(**options).to_arrow()
+    for budget in (1, 2 * MIB, 4 * MIB, 8 * MIB):
+        request = Request(memory_bytes=budget, **options)
+        scan = Scan(table._chain.service, table.manifest, request, floor_ts=0, trim_seq=0)
+        assert scan.to_arrow() == want
