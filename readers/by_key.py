@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.tableformat.expressions import In, IsNull, any_of
+from strandline.tableformat.literals import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from strandline.readers.scan import Scan
     from strandline.tableformat.expressions import Expression
@@ -20,11 +21,22 @@ _GATHERED_ROWS: Final = 131_072
 """So many rows, or as many as are kept already, are sorted together: each row is sorted seldom."""
 
 
-def key_is_among(key: str, wanted: Sequence[Any]) -> Expression:
+def key_is_among(key: str, wanted: Iterable[Any]) -> Expression:
     """Rows of these keys. None is the key of rows that have none, and not the unknown of SQL."""
-    held = tuple(value for value in wanted if value is not None)
+    # A null of Arrow is an object like any other until it is a plain value.
+    values = [plain(value) for value in _without_missing(wanted)]
+    held = tuple(value for value in values if value is not None)
     among = In(key, held)
-    return any_of([among, IsNull(key)]) if len(held) < len(wanted) else among
+    return any_of([among, IsNull(key)]) if len(held) < len(values) else among
+
+
+def _without_missing(wanted: Iterable[Any]) -> Iterable[Any]:
+    """What pandas calls missing (NaN, NaT, NA) is None, as where rows are appended."""
+    # Only pandas has this method, and asking for it does not load pandas.
+    if not hasattr(wanted, "isna"):
+        return wanted
+    marked = zip(wanted, wanted.isna(), strict=True)
+    return [None if missing else value for value, missing in marked]
 
 
 def ordered_by_key(scan: Scan, key: str, *, limit: int, latest: bool) -> pa.Table:

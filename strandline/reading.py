@@ -196,7 +196,7 @@ class ReadsRows:
 
     def by_key(
         self,
-        keys: Sequence[Any] | None = None,
+        keys: Iterable[Any] | None = None,
         by: str | None = None,
         columns: Sequence[str] | None = None,
         *,
@@ -208,8 +208,9 @@ class ReadsRows:
     ) -> pa.Table:
         """Rows of some keys, or of all, by key and then by time; one pass whatever their number.
 
-        `keys`: a list of values, in which None finds the rows without a key. `by`: the key's
-        column, by default the one the table is sharded by. Both times (ms) are inclusive.
+        `keys`: values in a list, an Arrow array or a Series; None, or what counts as missing
+        there, finds the rows without a key. `by`: the key's column, by default the one the table
+        is sharded by. Both times (ms) are inclusive.
         `limit`: rows per key, the earliest or, with `latest`, the newest; 0 is all.
         `all_rows`: as for `scan`, where the table has a primary key.
         """
@@ -221,7 +222,7 @@ class ReadsRows:
             raise InvalidInput(f"keys is a list of values, not one value such as {keys!r}")
         manifest = self._latest().manifest
         key = self._key_column(manifest, by)
-        wanted = None if keys is None else key_is_among(key, list(keys))
+        wanted = None if keys is None else key_is_among(key, keys)
         names = self._names(manifest, columns)
         request = Request(
             columns=list(dict.fromkeys([*names, key, "_ts", "_seq"])),

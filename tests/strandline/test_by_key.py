@@ -9,6 +9,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -113,6 +115,49 @@ def test_zero_is_one_key_with_either_sign() -> None:
     assert table.by_key([-0.0], by="key", limit=3, latest=True, columns=["_seq"]).column(
         0
     ).to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "as_given",
+    [
+        list,
+        iter,
+        pa.array,
+        lambda keys: pa.chunked_array([keys[:1], keys[1:]], pa.string()),
+        lambda keys: pa.array(keys).dictionary_encode(),
+        pl.Series,
+        pd.Series,
+        pd.Index,
+        lambda keys: pd.Series(keys, dtype=object),
+        lambda keys: pd.Series(keys, dtype="category"),
+    ],
+)
+def test_a_null_among_the_keys_finds_rows_without_one(as_given: Any) -> None:
+    """[T2] Whatever holds the keys: a list, Arrow, Polars or pandas."""
+    table = create_in(open_storage(memory_url()), {"key": "string"}, time_column=None)
+    table.append({"key": ["u1", None, "u2", None, "u1"]})
+
+    found = table.by_key(as_given(["u1", None]), by="key", columns=["_seq"])
+
+    assert found.column(0).to_pylist() == [0, 4, 1, 3]
+
+
+def test_what_pandas_calls_missing_is_no_key(tmp_path: Path) -> None:
+    """[T2] NaN in a Series is a missing value, as where rows are appended; in Arrow it is NaN."""
+    table = strandline.create_table(
+        tmp_path / "t", {"n": "int64", "x": "float64", "at": "timestamp"}, time_column=None
+    )
+    moment = datetime(2024, 1, 31)
+    table.append({"n": [1, None], "x": [math.nan, None], "at": [moment, None]})
+
+    def seqs(keys: Any, by: str) -> list[int]:
+        found: list[int] = table.by_key(keys, by=by, columns=["_seq"]).column(0).to_pylist()
+        return found
+
+    assert seqs(pd.Series([1, None]), "n") == [0, 1]
+    assert seqs(pd.Series([None, moment]), "at") == [0, 1]
+    assert seqs(pd.Series([None, math.nan]), "x") == [1]
+    assert seqs(pa.array([None, math.nan]), "x") == [0, 1]
 
 
 def test_any_number_of_keys_costs_one_pass() -> None:
