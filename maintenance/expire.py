@@ -15,12 +15,13 @@ from strandline.maintenance import grace
 from strandline.maintenance.reachability import has_users
 from strandline.maintenance.removing import remove_prefix
 from strandline.tableformat import expiry, paths
-from strandline.tableformat.errors import ImplausibleExpiry, ObjectMissing
+from strandline.tableformat.errors import ImplausibleExpiry, ObjectMissing, StrandlineError
 from strandline.tableformat.retention import RaiseFloor, without_hidden
 from strandline.tableformat.windows import format_duration
 
 if TYPE_CHECKING:
     from strandline.catalog.chain import Chain, Snapshot
+    from strandline.tableformat.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +99,36 @@ class ExpireOptions:
 
 def expire(chain: Chain, head: Snapshot, options: ExpireOptions) -> tuple[ExpireReport, Snapshot]:
     """Raise the floor to where the TTL wants it, and remove prefixes whose grace is over."""
-    head = chain.refresh(head)
+    while True:
+        try:
+            return _expire(chain, chain.refresh(head), options)
+        except _DecideAnew:
+            continue
+
+
+class _DecideAnew(StrandlineError):
+    """What the floor was decided from has changed: nothing was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Raise(MetadataChange):
+    """A floor is never moved on: on another head it may be another one."""
+
+    def rewrite(self, head: Manifest) -> MetadataChange:
+        raise _DecideAnew(f"version {head.version} asks for another floor")
+
+
+def _expire(chain: Chain, head: Snapshot, options: ExpireOptions) -> tuple[ExpireReport, Snapshot]:
     before, store_ms = head.manifest, chain.storage.clock_ms()
     now = store_ms if options.now_ms is None else options.now_ms
     floor = expiry.floor_for(before.config, now, before.floor_ts)
+    allowed = _allowed_share(chain, options, store_ms)
     share = _check_plausible(chain, head, options, store_ms, floor)
     if floor > before.floor_ts and not options.dry_run:
-        action = RaiseFloor(floor, grace.begins_ms(chain), options.grace_ms)
-        head = commit(chain, head, MetadataChange((action,)), operation="expire").snapshot
+        action = RaiseFloor(
+            floor, grace.begins_ms(chain), options.grace_ms, before.config.ttl_ms, allowed
+        )
+        head = commit(chain, head, _Raise((action,)), operation="expire").snapshot
     removed, files, size, waiting = _remove_prefixes(chain, head, options)
     report = ExpireReport(
         dry_run=options.dry_run,
@@ -133,10 +156,7 @@ def _check_plausible(
 
     Gives what will be hidden; None where it would take a look at all users and decides nothing.
     """
-    skew = abs(store_ms - chain.runtime.now_ms())
-    allowed = 1.0 if options.force else options.max_share
-    if options.now_ms is None and skew > expiry.MOST_SKEW_MS and not options.force:
-        allowed = min(allowed, expiry.MOST_SHARE)
+    allowed = _allowed_share(chain, options, store_ms)
     if not has_users(head.manifest):
         share = expiry.share_below(head.manifest, floor)
     elif floor == head.manifest.floor_ts:
@@ -151,8 +171,18 @@ def _check_plausible(
     else:
         return None
     if share.share > allowed:
-        raise ImplausibleExpiry(round(share.share, 3), allowed, skew)
+        raise ImplausibleExpiry(round(share.share, 3), allowed, _skew(chain, store_ms))
     return share
+
+
+def _allowed_share(chain: Chain, options: ExpireOptions, store_ms: int) -> float:
+    allowed = 1.0 if options.force else options.max_share
+    is_skewed = options.now_ms is None and _skew(chain, store_ms) > expiry.MOST_SKEW_MS
+    return min(allowed, expiry.MOST_SHARE) if is_skewed and not options.force else allowed
+
+
+def _skew(chain: Chain, store_ms: int) -> int:
+    return abs(store_ms - chain.runtime.now_ms())
 
 
 def _remove_prefixes(

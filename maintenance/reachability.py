@@ -18,6 +18,8 @@ from strandline.maintenance.grace import listed_versions
 from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.lifecycle import is_expired, is_hidden
+from strandline.tableformat.manifest import KEYED
+from strandline.tableformat.segments import TOMBSTONES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,7 +52,7 @@ REFERENCED: Final = frozenset({"segment", "index", "segment_page", "document_pag
 probes; the others have rules of their own."""
 
 
-WALKED_FEATURES: Final[frozenset[str]] = frozenset({"primary_key"})
+WALKED_FEATURES: Final[frozenset[str]] = frozenset({KEYED, TOMBSTONES})
 """Features whose tables are walked in full here. Others may refer to files from elsewhere, as the
 chains of users do: what they need is not known, so nothing of them is removed."""
 USERS: Final = "user_scope"

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.tableformat import paths
+from strandline.tableformat.conflicts import MustRewrite
 from strandline.tableformat.errors import (
     CommitConflict,
     InvalidInput,
     VersionNotFound,
 )
+from strandline.tableformat.expiry import share_below
 from strandline.tableformat.lifecycle import MAX_TAGS, FloorRaise, Tag, is_expired, is_hidden
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ class RaiseFloor:
     store_ms: int
     """The store's time, from which the grace of readers is counted."""
     grace_ms: int
+    ttl_ms: int | None
+    """The setting that the floor was computed from: with another one it is decided anew."""
+    most_share: float = 1.0
+    """How much of the table may be hidden by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,10 @@ def apply_retention(draft: Manifest, action: Retention, committed_at: int) -> Ma
 def _raise_floor(draft: Manifest, action: RaiseFloor) -> Manifest:
     if action.floor_ts <= draft.floor_ts:
         return draft
+    if draft.config.ttl_ms != action.ttl_ms:
+        raise MustRewrite("the ttl is another one than the floor was computed from")
+    if share_below(draft, action.floor_ts).share > action.most_share:
+        raise MustRewrite("the table has become smaller since the share to be hidden was computed")
     raised = FloorRaise(action.floor_ts, draft.version, action.store_ms)
     raises = _thinned((raised, *draft.lifecycle.raises), action.store_ms - action.grace_ms)
     return without_hidden(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -18,6 +19,11 @@ from strandline.tableformat.retention import MAX_RAISES, RaiseFloor, apply_reten
 from strandline.tableformat.stores.memory import MemoryStorage
 from strandline.tableformat.windows import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tests.maintenance.aging import NOW, Aging, hourly, numbers, row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from strandline.tableformat.storage import Put
 
 YEAR_MS = 365 * DAY_MS
 
@@ -203,6 +209,46 @@ def test_a_share_may_be_capped() -> None:
     table.expire(max_share=0.3)
 
 
+def before_the_next_commit(act: Callable[[], object]) -> Any:
+    """Something that another process commits just before the next manifest is created."""
+    right = MemoryStorage.put_if_absent
+    turns = iter([act])
+
+    def put(self: MemoryStorage, path: str, *args: Any, **options: Any) -> Put:
+        if "/manifests/" in path and (turn := next(turns, None)):
+            turn()
+        return right(self, path, *args, **options)
+
+    return mock.patch.object(MemoryStorage, "put_if_absent", put)
+
+
+@pytest.mark.parametrize("ttl", ["30d", "8h", None])
+def test_a_ttl_that_is_set_during_a_run_is_the_one_that_counts(ttl: str | None) -> None:
+    """[X1] [EXP-7] A floor never falls, so one of an older ttl would hide rows for ever."""
+    world = Aging(ttl="6h")
+    table, other = hourly(world, 10), world.open()
+
+    with before_the_next_commit(lambda: other.set(ttl=ttl)):
+        report = table.expire()
+
+    hidden = 1 if ttl == "8h" else 0
+    assert numbers(table) == list(range(10 - hidden))
+    assert report.rows_hidden == hidden
+
+
+def test_the_share_is_that_of_the_table_when_the_floor_rises() -> None:
+    """[X1] Rows that others delete meanwhile make the rest a greater part of the table."""
+    world = Aging(ttl="6h")
+    table, other = hourly(world, 10), world.open()
+
+    with (
+        before_the_next_commit(lambda: other.delete(filter="n < 7")),
+        pytest.raises(ImplausibleExpiry, match="expire would hide 100"),
+    ):
+        table.expire(max_share=0.4)
+    assert numbers(table) == [7, 8, 9]
+
+
 def test_a_commit_that_landed_late_has_its_full_grace() -> None:
     """[EXP-5] The store's own date of the manifest counts where the process had stalled."""
     world = Aging(ttl="6h")
@@ -295,7 +341,7 @@ def test_raises_that_decide_nothing_any_more_are_forgotten() -> None:
     """[EXP-2] The list stays short however often expire runs, and delays no removal for long."""
     manifest = hourly(Aging(ttl="6h"), 1).manifest
     for minute in range(1, 3000):
-        action = RaiseFloor(minute, minute * MINUTE_MS, DAY_MS)
+        action = RaiseFloor(minute, minute * MINUTE_MS, DAY_MS, 6 * HOUR_MS)
         manifest = apply_retention(manifest, action, 0)
 
     raises = manifest.lifecycle.raises
