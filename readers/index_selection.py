@@ -11,7 +11,7 @@ from strandline.readers.index_reader import IndexReader
 from strandline.tableformat.binding import columns_of
 from strandline.tableformat.indexes import strategy
 from strandline.tableformat.indexes.policy import PAGES
-from strandline.tableformat.indexes.reference import SEGMENT
+from strandline.tableformat.indexes.reference import SEGMENT, path_of
 from strandline.tableformat.segments import DENSE
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ def _narrowed(
     left = int(np.count_nonzero(removed.zones))
     report.zones.add(layout.count, left)
     report.note_used(removed.by_place)
+    for (column, kind), why in removed.broken.items():
+        said = f"{path_of(split.entry.path)}: {kind} of column {column}: {why}"
+        report.index_failures.append(said)
     if not left:
         return None
     return replace(

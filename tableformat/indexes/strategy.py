@@ -7,7 +7,7 @@ match, and its complement says nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from strandline.tableformat.binding import (
     Leaf,
     conjuncts,
 )
+from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.hidden_columns import SEQ_ID
 from strandline.tableformat.indexes.contract import common, mask_of_all
 from strandline.tableformat.indexes.kinds import KINDS
@@ -111,6 +112,8 @@ class Removed:
     """True where a row may match."""
     by_place: dict[Place, int]
     """How many zones each index ruled out by itself."""
+    broken: dict[Place, str] = field(default_factory=dict)
+    """Indexes that turned out damaged when they were asked, and what is wrong with each."""
 
 
 def zones_left(
@@ -120,9 +123,20 @@ def zones_left(
     opened: Callable[[int, str], ZoneIndex | None],
     first_seq: int,
 ) -> Removed:
-    """Ask the chosen indexes; one that could not be opened rules out nothing."""
-    asked = _Asked({id(choice.leaf): choice for choice in choices}, layout, opened, first_seq)
-    return Removed(asked.zones(bound), asked.by_place)
+    """Ask the chosen indexes; one that could not be opened, or is damaged, rules out nothing."""
+    by_leaf = {id(choice.leaf): choice for choice in choices}
+    broken: dict[Place, str] = {}
+
+    def usable(column: int, kind: str) -> ZoneIndex | None:
+        return None if (column, kind) in broken else opened(column, kind)
+
+    while True:
+        asked = _Asked(by_leaf, layout, usable, first_seq)
+        zones = asked.zones(bound)
+        if not asked.broken:
+            return Removed(zones, asked.by_place, broken)
+        # What a damaged index said about other leaves counts no more than what it cannot say.
+        broken |= asked.broken
 
 
 class _Asked:
@@ -138,6 +152,7 @@ class _Asked:
         self._choices, self._layout, self._opened = choices, layout, opened
         self._first_seq = first_seq
         self.by_place: dict[Place, int] = {}
+        self.broken: dict[Place, str] = {}
 
     def zones(self, bound: Bound) -> Mask:
         match bound:
@@ -174,7 +189,12 @@ class _Asked:
             numbers = _Numbers(self._layout, self._first_seq)
             return common(may_match(leaf, numbers) for leaf in asked)
         index = self._opened(column, kind)
-        return None if index is None else mask_of_all(index, asked)
+        try:
+            return None if index is None else mask_of_all(index, asked)
+        except CorruptTable as error:
+            # Some kinds look at their lists only when they are asked for them.
+            self.broken[column, kind] = str(error)
+            return None
 
 
 def number_bounds(layout: ZoneLayout, first_seq: int) -> Bounds:

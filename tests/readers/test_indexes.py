@@ -15,10 +15,12 @@ from strandline.readers.index_reader import CACHE
 from strandline.tableformat import rolling
 from strandline.tableformat.indexes import strategy
 from strandline.tableformat.indexes.policy import PAGES
+from strandline.tableformat.indexes.postings import Postings
 from strandline.tableformat.indexes.reference import path_of
 from tests.edited import commit_by_hand, flip
 
 if TYPE_CHECKING:
+    from strandline.tableformat.indexes.contract import Built
     from strandline.tableformat.segments import SegmentEntry
 
 SCHEMA = {
@@ -273,6 +275,43 @@ def test_a_damaged_index_costs_time_and_no_rows(tmp_path: Path, how: str) -> Non
     failures = scan.plan().report.index_failures
     assert failures
     assert all(damaged.name in failure for failure in failures)
+    assert "index not usable, its rows are read" in scan.explain()
+
+
+@pytest.mark.parametrize("part", ["groups", "zones"])
+def test_an_index_that_breaks_a_rule_is_left_out_when_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """[T8, X4] [IDX-4] Its checksum is right, but its lists lead nowhere: nothing it says counts.
+
+    Of an OR, its answer about the other side does not count either.
+    """
+    build = Postings.build
+
+    def broken(self: Postings, column: Any) -> Built:
+        made = build(self, column)
+        assert made is not None
+        hashes, pairs = np.frombuffer(made.data, "<u4", 2).tolist()
+        start, count = {
+            "groups": (16 + 4 * hashes, 4 * -(-hashes // 64)),
+            "zones": (len(made.data) - pairs, pairs // 2),
+        }[part]
+        return replace(made, data=made.data[:start] + b"\xff" * count + made.data[start + count :])
+
+    monkeypatch.setattr(Postings, "build", broken)
+    table = create(tmp_path / "t", indexes={"user": ["postings"]})
+    table.append(rows())
+    (entry,) = entries(table)
+    wanted = " OR ".join(f"user = 'u{i}' AND n < 4000" for i in range(8))
+    expected = table.scan(filter=wanted, indexes=False).to_arrow()
+    assert expected.num_rows > 20
+
+    scan = table.scan(filter=wanted)
+
+    assert scan.to_arrow().equals(expected)
+    (failure,) = scan.plan().report.index_failures
+    assert failure.startswith(f"{path_of(entry.path)}: postings of column")
+    assert "postings" not in scan.plan().report.indexes_used
     assert "index not usable, its rows are read" in scan.explain()
 
 
