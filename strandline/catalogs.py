@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from strandline.api import open_in
 from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
 from strandline.catalog.name_chain import new_id
+from strandline.catalog_agreement import KeepsAgreement
 from strandline.catalog_infos import NamespaceInfo, TableInfo
 from strandline.catalog_namespaces import namespace_info
 from strandline.catalog_root import STEPS
-from strandline.catalog_tables import HasTables
 from strandline.tableformat import catalog_records as records
 from strandline.tableformat import names, paths
 from strandline.tableformat.errors import (
     InvalidInput,
     NamespaceNotFound,
     StrandlineError,
+    TableDropped,
     TableExists,
     TableNotFound,
 )
@@ -42,7 +43,7 @@ _SETTLED_MS: Final = 60_000
 """Who drops a table or brings it back needs two steps: so much time is between them at most."""
 
 
-class Catalog(HasTables):
+class Catalog(KeepsAgreement):
     """Namespaces and tables under a root URL. Safe to share between threads and processes."""
 
     # --- namespaces: drop ---
@@ -82,24 +83,32 @@ class Catalog(HasTables):
         """Drop a table: its name is free, writers are refused, and its files stay until a purge."""
         namespace, name = names.split_identifier(table)
         chains = self._names(self._namespace(namespace).folder)
+        begun: tuple[NameRecord, Entry, Table] | None = None
         for _ in range(STEPS):
             head = self._settled(chains, name)
+            if begun and (head.live is None or head.live.folder != begun[1].folder):
+                # Another was quicker: the mark that was set goes by what the name says now.
+                self._agree(chains, *begun)
+                begun = None
             if head.live is None:
                 raise TableNotFound(f"there is no table {table!r} in {self.url} to drop")
+            head.without_live(0)  # too many dropped ones: said before anything is changed
             # The table's own chain first: from here on no append succeeds.
-            dropped_at = self._marked_dropped(head.live)
+            found = self._with_dropped(head.live)
+            begun = (head, head.live, found)
+            dropped_at = found.mark_dropped() or 0
             if chains.put(head.without_live(dropped_at).next_id(self._runtime.random_hex(16))):
+                self._agree(chains, *begun)
                 return self._info(namespace, name, replace(head.live, deleted_at=dropped_at))
+        if begun:
+            self._agree(chains, *begun)
         raise self._too_busy(name)
-
-    def _marked_dropped(self, entry: Entry) -> int:
-        found = open_in(self._open_at(entry.folder), runtime=self._runtime, dropped_ok=True)
-        return found.mark_dropped() or 0
 
     def undrop_table(self, table: str | tuple[str, str]) -> Table:
         """Bring the table back that was dropped last under this name, if the name is free."""
         namespace, name = names.split_identifier(table)
-        chains = self._names(self._namespace(namespace).folder)
+        where = self._namespace(namespace).folder
+        chains = self._names(where)
         for _ in range(STEPS):
             head = self._settled(chains, name)
             entry = head.live or next((e for e in head.dropped if not e.purging), None)
@@ -107,14 +116,16 @@ class Catalog(HasTables):
                 raise TableNotFound(
                     f"no table {table!r} was dropped in {self.url}, or it is purged"
                 )
-            found = open_in(self._open_at(entry.folder), runtime=self._runtime, dropped_ok=True)
+            found = self._with_dropped(entry)
             if head.live is not None and found.manifest.dropped_at is None:
                 raise TableExists(f"the name {table!r} is in use: rename that table first")
             # A record also where the name is live: a drop that stalled half-way then loses.
             back = head.next(live=entry) if head.live else head.with_back(entry)
-            if chains.put(back.next_id(self._runtime.random_hex(16))):
-                self._keep_namespace(entry.folder.partition("/")[0])
-                found.mark_dropped(dropped=False)
+            back = back.next_id(self._runtime.random_hex(16))
+            if chains.put(back):
+                self._keep_namespace(where)
+                if not self._agree(chains, back, entry, found):
+                    raise TableDropped(found.manifest.dropped_at or 0)  # again, by another
                 return self._open_entry(replace(entry, deleted_at=None), table)
         raise self._too_busy(name)
 
@@ -137,9 +148,23 @@ class Catalog(HasTables):
             for entry in record.dropped:
                 # Times of commits may be a little ahead of the clock; without an age, all go.
                 if not age_ms or (entry.deleted_at or 0) + age_ms <= self._runtime.now_ms():
+                    if age_ms and self._took_rows(chains, record.name, entry):
+                        continue
                     self._purge_entry(chains, record.name, entry)
                     purged.append(self._info(namespace, record.name, entry))
         return purged
+
+    def _took_rows(self, chains: NameChains[NameRecord], name: str, entry: Entry) -> bool:
+        """Whether a table that is listed as dropped could be appended to until now.
+
+        An undrop that a drop overtook and that was killed leaves this. The table is dropped from
+        now on: its age begins here, and until it is purged the rows can be brought back.
+        """
+        if entry.purging or (found := self._with_dropped(entry)).manifest.dropped_at is not None:
+            return False
+        late = replace(entry, deleted_at=found.mark_dropped())
+        self._replace_dropped(chains, name, entry.folder, late)
+        return True
 
     def _purge_entry(self, chains: NameChains[NameRecord], name: str, entry: Entry) -> None:
         doomed = replace(entry, purging=True)

@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 import strandline
 from strandline.cli import main
 from strandline.tableformat import codec, names
+from strandline.tableformat.storage import open_storage
 from tests.format_spec.places import validator
-from tests.tables import memory_url
+from tests.stores import WatchedStorage
+from tests.tables import Script, memory_url
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from strandline.tableformat.storage import Storage
     from tests.tables import Place
 
 COLUMNS = {"n": "int64"}
@@ -226,6 +230,116 @@ def test_a_crash_after_any_step_is_completed_by_repeating_it(operation: str) -> 
     pytest.fail("the operation never ended")
 
 
+ACTIONS = {
+    "drop": lambda c, name: c.drop_table(f"n.{name}"),
+    "undrop": lambda c, name: c.undrop_table(f"n.{name}"),
+    "rename": lambda c, name: c.rename_table(f"n.{name}", "n.b"),
+}
+
+
+@pytest.mark.parametrize("slow", sorted(ACTIONS))
+@pytest.mark.parametrize(
+    "meanwhile",
+    ["drop a", "undrop a", "rename a", "drop a undrop a", "undrop a drop a", "rename a drop b"],
+)
+def test_a_table_is_dropped_for_its_writers_where_it_is_for_its_name(
+    slow: str, meanwhile: str
+) -> None:
+    """[CAT-8] [O6] Whatever others complete between any two steps: both say the same in the end."""
+    verbs, targets = meanwhile.split()[::2], meanwhile.split()[1::2]
+    for moment in range(24):
+        url = memory_url()
+        root = strandline.Catalog(url)
+        table = root.create_table("n.a", COLUMNS)
+        if slow == "undrop":
+            root.drop_table("n.a")
+
+        def others(root: strandline.Catalog = root) -> None:
+            for verb, target in zip(verbs, targets, strict=True):
+                with suppress(strandline.StrandlineError):
+                    ACTIONS[verb](root, target)
+
+        interrupted = _Interrupted(url, moment, others)
+        with suppress(strandline.StrandlineError):
+            ACTIONS[slow](interrupted.catalog, "a")
+
+        (info,) = root.list_tables("n", include_dropped=True)
+        if info.deleted_at is None:
+            assert root.open_table(("n", info.name)).append([{"n": 1}]).rows == 1
+        else:
+            with pytest.raises(strandline.TableDropped):
+                table.append([{"n": 1}])
+        if not interrupted.reached:
+            return
+    pytest.fail("the operation never ended")
+
+
+def test_a_drop_that_met_an_undrop_half_way_looks_again() -> None:
+    """[CAT-8] The undrop had written the name; its commit to the table comes during the drop."""
+    for moment in range(2):
+        url = memory_url()
+        table = strandline.Catalog(url).create_table("n.a", COLUMNS)
+        table.mark_dropped()
+        interrupted = _Interrupted(url, moment, lambda t=table: t.mark_dropped(dropped=False))
+
+        interrupted.catalog.drop_table("n.a")
+
+        with pytest.raises(strandline.TableDropped):
+            table.append([{"n": 1}])
+
+
+def test_rows_of_a_table_that_was_only_listed_as_dropped_are_not_purged() -> None:
+    """[CAT-9] An undrop that was overtaken and killed leaves a table that takes rows: they stay."""
+    url, script = memory_url(), Script()
+
+    def open_at(path: str) -> Storage:
+        return open_storage(f"{url}/{path}" if path else url)
+
+    root = strandline.Catalog(url, runtime=script.runtime(), open_at=open_at)
+    table = root.create_table("n.a", COLUMNS)
+    root.drop_table("n.a")
+    table.mark_dropped(dropped=False)
+    script.now += 2 * 86_400_000
+    table.append([{"n": 1}])
+
+    assert root.purge("n") == []
+
+    with pytest.raises(strandline.TableDropped):
+        table.append([{"n": 2}])
+    assert root.undrop_table("n.a").scan().count() == 1
+    root.drop_table("n.a")
+    script.now += 2 * 86_400_000
+    assert [info.name for info in root.purge("n")] == ["a"]
+
+
+def test_a_table_that_was_renamed_is_brought_back_where_it_is_now() -> None:
+    """[CAT-10] The namespace that it was created in stays gone; it may have any name."""
+    root, first = strandline.Catalog(memory_url()), "first" * 60
+    root.create_table((first, "a"), COLUMNS)
+    root.create_namespace("now")
+    root.rename_table((first, "a"), "now.a")
+    root.drop_namespace(first)
+    root.drop_table("now.a")
+
+    root.undrop_table("now.a")
+
+    assert [n.name for n in root.list_namespaces()] == ["now"]
+
+
+def test_a_drop_that_is_refused_leaves_the_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[CAT-8] Too many dropped tables of one name: nothing was changed, as the error says."""
+    monkeypatch.setattr("strandline.tableformat.catalog_records.MAX_DROPPED", 1)
+    root = strandline.Catalog(memory_url())
+    root.create_table("n.a", COLUMNS)
+    root.drop_table("n.a")
+    table = root.create_table("n.a", COLUMNS)
+
+    with pytest.raises(strandline.InvalidInput, match="Purge them first"):
+        root.drop_table("n.a")
+
+    assert table.append([{"n": 1}]).rows == 1
+
+
 def test_every_record_fits_its_schema(tmp_path: Path) -> None:
     """[CAT-5] Whatever is done to names, each record fits its JSON Schema, field by field."""
     root = strandline.Catalog(tmp_path)
@@ -250,13 +364,31 @@ class _PowerCut(Exception):
     pass
 
 
+class _Interrupted:
+    """A catalog that waits once, before or after a write to the store, for what others do."""
+
+    def __init__(self, url: str, moment: int, others: Callable[[], None]) -> None:
+        moments, self.reached = iter(range(1000)), False
+
+        def step(name: str, path: str) -> None:
+            if name != "put_if_absent" or "probe" in path or self.reached:
+                return
+            if next(moments) == moment:
+                self.reached = True
+                others()
+
+        def open_at(path: str) -> WatchedStorage:
+            watched = WatchedStorage(open_storage(f"{url}/{path}" if path else url))
+            watched.before = watched.after = step
+            return watched
+
+        self.catalog = strandline.Catalog(url, open_at=open_at)
+
+
 class _BreaksOff:
     """A catalog whose process ends after some writes to the store."""
 
     def __init__(self, url: str, writes: int) -> None:
-        from strandline.tableformat.storage import open_storage  # noqa: PLC0415
-        from tests.stores import WatchedStorage  # noqa: PLC0415
-
         left = [writes]
 
         def after(name: str, path: str) -> None:
