@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from strandline.readers.request import Request
     from strandline.readers.splits import Plan
     from strandline.tableformat.planning import PlanReport
+    from strandline.tableformat.schema import Column
 
 _SHOWN: Final = 10
 """Segments whose strategy is shown; the rest is counted."""
@@ -37,6 +40,25 @@ def explain_plan(plan: Plan) -> Iterator[str]:
         f"to read: {report.rows_planned} rows in {len(plan.splits)} files, "
         f"{report.bytes_planned} of {report.bytes_total} bytes"
     )
+
+
+def explain_order(plan: Plan, key: Column | None, request: Request) -> Iterator[str]:
+    """The order that was asked for, how many rows, and where an index leads to the first ones."""
+    if key is not None:
+        way = "descending" if request.descending else "ascending"
+        yield f"order: by {key.name}, {way}"
+    if request.limit is None:
+        return
+    yield f"limit: {request.limit}"
+    if key is None or not request.indexes:
+        return
+    found = Counter(split.order_from(key.id) for split in plan.splits)
+    for kind in ("rank", "rows"):
+        if found[kind]:
+            yield (
+                f"{key.name} by {kind}: says in {found[kind]} of {len(plan.splits)} files which "
+                "zones to read first"
+            )
 
 
 def _indexes(report: PlanReport) -> Iterator[str]:

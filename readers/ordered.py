@@ -21,7 +21,6 @@ from strandline.tableformat.indexes.rank import RankBound, RankIndex
 from strandline.tableformat.indexes.reference import SEGMENT
 from strandline.tableformat.indexes.strategy import number_bounds
 from strandline.tableformat.schema import stat_values
-from strandline.tableformat.segments import DENSE
 from strandline.tableformat.types import Domain
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from strandline.catalog.manifest_service import ManifestService
     from strandline.readers.index_reader import SegmentIndexes
     from strandline.readers.splits import Split
+    from strandline.tableformat.indexes.strategy import Place
+    from strandline.tableformat.planning import PlanReport
     from strandline.tableformat.schema import Column, Schema
     from strandline.tableformat.segments import SegmentEntry
     from strandline.tableformat.values import Value
@@ -98,37 +99,55 @@ def _rank(value: Value) -> tuple[bool, Any]:
 
 
 class ZoneOrders:
-    """The order of zones by a column, from the indexes of a segment."""
+    """The order of zones by a column, from the indexes of segments; it reports what these said."""
 
     def __init__(
         self,
         service: ManifestService,
         schema: Schema,
         key: Column,
-        use_indexes: bool,  # noqa: FBT001 - the caller's own setting, passed on
+        report: PlanReport,
+        *,
+        use_indexes: bool,
     ) -> None:
-        self._reader = IndexReader(service, schema)
-        self._key, self._use_indexes = key, use_indexes
+        self._service, self._schema, self._key = service, schema, key
+        self._report, self._use_indexes = report, use_indexes
+        self._noted: set[str] = set()
+        """Paths of segments that are counted: rows may be asked for several times."""
 
-    def __call__(self, split: Split) -> tuple[Split, RankIndex] | None:
+    def of(self, split: Split) -> tuple[Split, RankIndex] | None:
         """The split with what reading single zones needs, and their order; None: not known."""
+        kind = split.order_from(self._key.id) if self._use_indexes else None
         index = split.entry.index
-        if index is None or not self._use_indexes:
+        if kind is None or index is None:
             return None
         places = [(SEGMENT, PAGES)] if PAGES in index.kinds.get(SEGMENT, ()) else []
-        ranked = "rank" in index.kinds.get(self._key.id, ())
-        if ranked:
-            places.append((self._key.id, "rank"))
-        elif self._key.id != SEQ_ID or split.entry.rows_are != DENSE:
-            return None
-        (loaded,) = self._reader.load([(split.entry, places)])
+        if kind == "rank":
+            places.append((self._key.id, kind))
+        loaded = self._loaded(split, places)
         if loaded is None:
             return None
-        rank = loaded.opened.get((self._key.id, "rank")) if ranked else _by_number(split, loaded)
+        by_number = kind == "rows"
+        rank = _by_number(split, loaded) if by_number else loaded.opened.get((self._key.id, kind))
         if rank is None:
             return None
         zone_rows = loaded.layout.zone_rows
         return replace(split, pages=loaded.pages, zone_rows=zone_rows), rank
+
+    def _loaded(self, split: Split, places: Sequence[Place]) -> SegmentIndexes | None:
+        reader = IndexReader(self._service, self._schema)
+        (loaded,) = reader.load([(split.entry, places)])
+        known = self._report.index_failures
+        known.extend(failure for failure in reader.failures if failure not in known)
+        self._report.index_bytes += reader.bytes_read
+        return loaded
+
+    def note(self, split: Split, zones_unread: int) -> None:
+        """Count the zones of a segment that its order saved."""
+        kind = split.order_from(self._key.id)
+        if kind is not None and split.entry.path not in self._noted:
+            self._noted.add(split.entry.path)
+            self._report.note_used({(self._key.id, kind): zones_unread})
 
 
 def _by_number(split: Split, loaded: SegmentIndexes) -> RankIndex:
@@ -146,7 +165,7 @@ def collect(
     descending: bool,
     limit: int | None,
     read: Callable[[Sequence[Split]], Iterable[tuple[int, pa.Table]]],
-    zones_of: Callable[[Split], tuple[Split, RankIndex] | None],
+    orders: ZoneOrders,
 ) -> None:
     """Read splits into `best`, the most promising first, until no other can change it."""
     if limit is None:
@@ -157,12 +176,13 @@ def collect(
     for split, bound in sorted(bounded, key=lambda pair: _promise(pair[1], descending=descending)):
         if not best.may_be_beaten(bound):
             continue
-        zones = zones_of(split)
+        zones = orders.of(split)
         if zones is None:
             for _, rows in read([split]):
                 best.add(rows)
         else:
-            _collect_zones(best, *zones, read, descending=descending, at_least=limit)
+            unread = _collect_zones(best, *zones, read, descending=descending, at_least=limit)
+            orders.note(split, unread)
 
 
 def _collect_zones(
@@ -173,21 +193,24 @@ def _collect_zones(
     *,
     descending: bool,
     at_least: int,
-) -> None:
+) -> int:
+    """Read zones as long as they may change the best rows; says how many did not need it."""
     order = rank.order(descending=descending)
     allowed = order if split.zones is None else order[split.zones[order]]
-    position, size = 0, max(1, -(-at_least // split.zone_rows))
+    position, size, unread = 0, max(1, -(-at_least // split.zone_rows)), len(allowed)
     while position < len(allowed):
         candidates = allowed[position : position + size].tolist()
         zones = [zone for zone in candidates if best.may_be_beaten(rank.bound_of(zone))]
         if not zones:
-            return  # the next ones are no better
+            break  # the next ones are no better
         mask = np.zeros(len(order), np.bool_)
         mask[zones] = True
         for _, rows in read([replace(split, zones=mask)]):
             best.add(rows)
+        unread -= len(zones)
         position += size
         size *= 2
+    return unread
 
 
 def bound_of_segment(entry: SegmentEntry, key: Column) -> RankBound:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from strandline.readers.explain import explain_plan
+from strandline.readers.explain import explain_order, explain_plan
 from strandline.readers.in_order import in_order, needs_numbers, sorted_rows
 from strandline.readers.keyed import KEEP_BYTES, find_winners
 from strandline.readers.planner import plan_scan, plan_segments
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from strandline.catalog.manifest_service import ManifestService
     from strandline.readers.key_lookup import KeySet
+    from strandline.readers.ordered import ZoneOrders
     from strandline.readers.splits import Plan, Split
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
@@ -197,6 +198,7 @@ class Scan:
             lines.append(f"deletes by key: {count} tombstones in {len(deletes)} files")
         if self._unflushed:
             lines.append(f"unflushed: {self.unflushed_rows} rows in the writer's memory")
+        lines.extend(explain_order(self._plan, self._order, self._request))
         lines.extend(explain_plan(self._plan))
         return "\n".join(lines)
 
@@ -309,10 +311,23 @@ class Scan:
             descending=request.descending,
             limit=request.limit,
             read=lambda chosen: self._read_ahead([self._reader(s, wanted) for s in chosen]),
-            zones_of=ordered.ZoneOrders(self._service, self._manifest.schema, key, request.indexes),
+            orders=self._zone_orders,
         )
         if best.rows is not None:
             yield self._answer(best.rows)
+
+    @cached_property
+    def _zone_orders(self) -> ZoneOrders:
+        from strandline.readers.ordered import ZoneOrders  # noqa: PLC0415 - as above
+
+        assert self._order is not None
+        return ZoneOrders(
+            self._service,
+            self._manifest.schema,
+            self._order,
+            self._plan.report,
+            use_indexes=self._request.indexes,
+        )
 
     def _in_sequence(self) -> Iterator[pa.Table]:
         splits, in_memory = self._sources()

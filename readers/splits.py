@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strandline.tableformat.hidden_columns import SEQ_ID
 from strandline.tableformat.segments import DENSE
 
 if TYPE_CHECKING:
@@ -47,6 +48,18 @@ class Split:
         if self.only_seqs is None:
             return self.entry.row_count
         return len(self.only_seqs) if self.entry.rows_are == DENSE else None
+
+    def order_from(self, column_id: int) -> str | None:
+        """The kind of index that says which zones hold the first values of a column; None: none.
+
+        `rows` is the numbering of rows itself, where it has no gaps.
+        """
+        index = self.entry.index
+        if index is None:
+            return None
+        if "rank" in index.kinds.get(column_id, ()):
+            return "rank"
+        return "rows" if column_id == SEQ_ID and self.entry.rows_are == DENSE else None
 
     @property
     def rows_planned(self) -> int:

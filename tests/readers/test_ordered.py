@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import strandline
 from strandline.api import create_in
+from strandline.readers.index_reader import CACHE
 from strandline.tableformat.storage import open_storage
 from tests.tables import memory_url
 
@@ -148,6 +149,78 @@ def test_the_newest_rows_are_read_from_the_last_zones(
     newest = indexed.scan().plan().segments[-1]
     assert {path for path, _, _ in data} == {newest.path}
     assert sum(length for _, _, length in data) < newest.size_bytes / 10
+
+
+def test_explain_shows_the_order_and_what_its_indexes_saved(indexed: strandline.Table) -> None:
+    """[E9, E11] Before anything is read, how many files have `rank`; afterwards, what it saved."""
+    CACHE.clear()
+    scan = indexed.scan(["n"], order_by="v", descending=True, limit=5)
+
+    planned = scan.explain()
+    assert "order: by v, descending\nlimit: 5\n" in planned
+    assert "v by rank: says in 3 of 3 files which zones to read first" in planned
+    assert "index rank" not in planned
+
+    assert scan.to_arrow().num_rows == 5
+    report = scan.plan().report
+    zones = 3 * ROWS // 64
+    use = report.indexes_used["rank"]
+    assert use.segments == 3
+    assert zones - 30 < use.zones_removed < zones
+    assert report.index_bytes > 0
+    assert f"index rank: asked in 3 segments, ruled out {use.zones_removed} zones" in scan.explain()
+
+    scan.to_arrow()  # once more: the same segments are not counted again
+    assert report.indexes_used["rank"].segments == 3
+
+
+def test_explain_shows_other_orders_as_they_are(indexed: strandline.Table) -> None:
+    """[E9] By number, without an index, without a limit, and with indexes left alone."""
+    said = indexed.scan(descending=True, limit=5).explain()
+    assert "order: by _seq, descending\nlimit: 5\n" in said
+    assert "_seq by rows: says in 3 of 3 files which zones to read first" in said
+    said = indexed.scan(order_by="n", limit=5).explain()
+    assert "order: by n, ascending\nlimit: 5\n" in said
+    assert "read first" not in said
+    said = indexed.scan(order_by="v").explain()
+    assert "order: by v, ascending" in said
+    assert "limit" not in said
+    assert "read first" not in said
+    assert "read first" not in indexed.scan(order_by="v", limit=5, indexes=False).explain()
+    said = indexed.scan(limit=5).explain()
+    assert "limit: 5\n" in said
+    assert "order:" not in said
+
+
+@pytest.mark.parametrize("text", [None, "n >= 0 AND v < 9"])
+def test_a_lost_rank_index_is_reported(tmp_path: Path, text: str | None) -> None:
+    """[T8, E9] [IDX-4] The rows are right without it, and the report names each lost file once."""
+    table = strandline.create_table(
+        tmp_path / "t",
+        {"v": "float64", "n": "int64"},
+        time_column=None,
+        row_group_rows=1_024,
+        zone_rows=64,
+        indexes={"v": ["rank", "zone_map"], "n": []},
+    )
+    for seed in range(2):
+        values = np.random.default_rng(seed).normal(size=2_048)
+        table.append(pa.table({"v": values, "n": np.arange(2_048)}))
+    expected = table.scan(["n"], text, order_by="v", limit=5, indexes=False).to_arrow()
+    lost = list((tmp_path / "t").rglob("*.icx"))
+    for path in lost:
+        path.unlink()
+    CACHE.clear()
+
+    scan = table.scan(["n"], text, order_by="v", limit=5)
+    for _ in range(2):
+        assert scan.to_arrow().equals(expected)
+
+    failures = scan.plan().report.index_failures
+    assert len(failures) == len(lost) == 2
+    assert all(any(path.name in failure for failure in failures) for path in lost)
+    assert "rank" not in scan.plan().report.indexes_used
+    assert "index not usable, its rows are read" in scan.explain()
 
 
 @pytest.mark.parametrize("wrong", ["nobody", "tags"])
