@@ -7,7 +7,7 @@ deleted on the way: an orphan costs bytes, a deleted file of a commit that lande
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from strandline.catalog import documents
@@ -185,8 +185,26 @@ class _Attempt:
             return None, self.chain.refresh(winner)
         created = Snapshot(applied, codec.checksum(data), self.chain.storage.clock_ms())
         if self.is_zombie(created, head):
-            return None, self.chain.find_head()
+            newest = self.chain.find_head()
+            if not self.has_landed_before(created, newest):
+                return None, newest
+            # Not the head: whoever goes on from here has to look for that.
+            return Committed(replace(created, confirmed_ms=0)), newest
         return Committed(created), created
+
+    def has_landed_before(self, created: Snapshot, newest: Snapshot) -> bool:
+        """Whether the version we created anew was ours the first time as well.
+
+        So it is where the reply to an earlier try was lost, and the version was removed before we
+        tried again: to apply the change once more would double it.
+        """
+        history = newest.manifest.history
+        if any(record.commit_id == self.commit_id for record in history):
+            return True
+        version = created.manifest.version
+        if history[-1].version > version:
+            raise CommitStateUnknown(self.chain.storage.url, version, self.commit_id)
+        return False
 
     def check_time(self, head: Snapshot) -> None:
         """Give up when time is over, but not at once: a process may have slept for an hour."""
