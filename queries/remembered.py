@@ -171,8 +171,12 @@ class Remembered:
             )
             if self._create(gone, None):
                 break
-        stale = [p for p, _ in self._storage.walk(self._folder) if "/frames/" in p]
-        self._storage.delete(stale)
+        # A long alias may begin with all of this one's folder: its frames lie further down.
+        made = [path for path, _ in list(self._storage.walk(self._folder)) if self._is_frame(path)]
+        self._storage.delete(made)
+
+    def _is_frame(self, path: str) -> bool:
+        return frame_version(path.removeprefix(self._folder)) is not None
 
     def refresh(self) -> int:
         """Bring the kept state up to the table's newest version; gives its sequence number."""
@@ -272,7 +276,7 @@ class Remembered:
 
     def _read_frame(self, query: RememberedQuery, schema: Schema, frame: FrameRef) -> pa.Table:
         path = frame.path
-        if frame_version(path.removeprefix(self._folder)) is None:
+        if not self._is_frame(path):
             raise CorruptTable(f"frame {path[:200]!r} does not belong to {self.alias!r}")
         data = self._storage.read(path)
         if len(data) != frame.size_bytes or codec.checksum(data) != frame.xxh64:

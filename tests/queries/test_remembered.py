@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from decimal import Context, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 import strandline
 from strandline.api import create_in
 from strandline.queries import aggregating, answers
-from strandline.queries.remembered import Remembered
+from strandline.queries.remembered import FOLDER, Remembered
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.remembered_query import query_from
+from strandline.tableformat.safe_names import encode_name
 from strandline.tableformat.storage import open_storage
+from tests.hostile_names import HOSTILE, NESTING
 from tests.stores import WatchedStorage
 from tests.tables import SCHEMA, Place, Script, events, memory_url
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 QUERY = {
     "filter": "n != 3",
@@ -86,6 +91,29 @@ def test_answers_are_kept_shown_refreshed_and_forgotten(place: Place) -> None:
     assert table.remembered() == ["by user"]
     table.remember("rows", {"columns": ["n"]})
     assert table.show("rows").num_rows == 60
+
+
+def test_hostile_aliases_live_side_by_side(tmp_path: Path) -> None:
+    """[E13] [O5] Any name is an alias; what is forgotten or refreshed often is one alone."""
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"})
+    for number, name in enumerate(HOSTILE):
+        table.append([{"n": number}])
+        table.remember(name, {"filter": f"n = {number}", "columns": ["n"]})
+    assert table.remembered() == sorted(HOSTILE)
+    for _ in range(6):
+        table.append([{"n": -1}])
+        table.refresh_query(NESTING[0])
+    assert {name: table.show(name)["n"].to_pylist() for name in HOSTILE} == {
+        name: [number] for number, name in enumerate(HOSTILE)
+    }
+
+    frames = set((tmp_path / "t").rglob("*.frame"))
+    table.forget(NESTING[0])
+
+    gone = frames - set((tmp_path / "t").rglob("*.frame"))
+    own = tmp_path / "t" / FOLDER / encode_name(NESTING[0]) / "frames"
+    assert {path.parent for path in gone} == {own}
+    assert table.remembered() == sorted(set(HOSTILE) - {NESTING[0]})
 
 
 steps = st.sampled_from(

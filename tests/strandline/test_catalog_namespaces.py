@@ -14,7 +14,8 @@ import strandline
 from strandline.cli import main
 from strandline.tableformat import names
 from strandline.tableformat.storage import open_storage
-from tests.strandline.test_catalog import COLUMNS, HOSTILE
+from tests.hostile_names import HOSTILE
+from tests.strandline.test_catalog import COLUMNS
 from tests.tables import Script, memory_url
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from strandline.api import create_in, open_in
 from strandline.tableformat import codec
 from strandline.tableformat.storage import open_storage
 from tests.format_spec.places import validator
+from tests.hostile_names import HOSTILE, REFUSED
 from tests.stores import WatchedStorage
-from tests.strandline.test_catalog import HOSTILE
 from tests.tables import memory_url
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_what_does_not_fit_the_scope_is_refused() -> None:
         strandline.create_table(memory_url(), COLUMNS, scope="planet")
     with pytest.raises(strandline.InvalidInput, match="shared"):
         strandline.create_table(memory_url(), COLUMNS).user("a")
-    for bad in ("", "..", "x" * 513):
+    for bad in REFUSED:
         with pytest.raises(strandline.InvalidInput):
             table.user(bad)
 

@@ -14,12 +14,8 @@ from strandline.tableformat.safe_names import (
     encode_name,
 )
 from strandline.tableformat.stores.urls import check_path
+from tests.hostile_names import HOSTILE, REFUSED
 
-HOSTILE = [
-    *("../x", "/etc/passwd", "a/b", "a", "A", "a.", ".a", "a..b", "a\\b", "c:", "con", "%2e%2e"),
-    *("\x00", "\n", "=", "=a", "é", "e\u0301", "ẞ", "ss", "İ", "i", "ﬀ", "a b", "~", "*", "?"),
-    *("_strandline", "a.log", "w0-1", "x" * 100, "x" * 101, "é" * 256, "🦩" * 128, "-", "_"),
-]
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=128)
 
 
@@ -45,7 +41,7 @@ def test_two_names_never_share_a_path(one: str, other: str) -> None:
     assert (encode_name(one).casefold() == encode_name(other).casefold()) == (one == other)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "x" * 513, "é" * 257, "\ud800", None, 7, b"a"])
+@pytest.mark.parametrize("name", [*REFUSED, None, 7, b"a"])
 def test_names_that_are_none_are_refused(name: object) -> None:
     """[O5] Said before anything is touched."""
     with pytest.raises(InvalidInput, match="Nothing was changed"):
