@@ -45,7 +45,9 @@ public final class TableSource
   public BaseRelation createRelation(
       SQLContext context, SaveMode mode, Map options, Dataset rows) {
     Tables.save(rows, mode.name().toLowerCase(Locale.ROOT), options);
-    return createRelation(context, options);
+    // The rows are committed. Opening the table for a scan may fail all the same, where the JVM does
+    // not reach the store; that would look like a failed write, and rows would be written again.
+    return new SavedRows(context, rows.schema());
   }
 
   public Tuple2 sourceSchema(SQLContext context, Option schema, String name, Map options) {
