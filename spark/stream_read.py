@@ -42,6 +42,13 @@ class StreamReader(_Base):  # type: ignore[misc]  # the base depends on PySpark'
         self._bytes = _limit(rows, "maxBytesPerTrigger")
         self._table: Table | None = None
         self._target: int | None = None
+        self._first: int | None = None
+        """Where the stream begins, once it was asked."""
+        self.must_settle = (
+            rows.options.text("startingTimestamp") is not None
+            or (rows.options.text("startingVersion") or "").lower() == "latest"
+        )
+        """Whether the beginning depends on when it is asked, and is in no checkpoint yet."""
         self._reached: int | None = None
         """The end of the newest batch, for a Spark that does not say where the next begins."""
 
@@ -52,12 +59,17 @@ class StreamReader(_Base):  # type: ignore[misc]  # the base depends on PySpark'
     # --- offsets ---
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
-        self._reached = self._start()
-        return self._offset(self._reached)
+        # Spark asks more than once, and rows that came in between would belong to no batch.
+        if self._first is None:
+            self._first = self._start()
+        self._reached = self._first
+        return self._offset(self._first)
 
     def latestOffset(  # noqa: N802 - Spark's
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
+        if self._is_settled_by(start):
+            return self.initialOffset()
         tail = self._live().tail().next_seq
         if self._target is not None:
             tail = min(tail, self._target)
@@ -80,6 +92,17 @@ class StreamReader(_Base):  # type: ignore[misc]  # the base depends on PySpark'
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         return self._offset(self._live().tail().next_seq)
+
+    def _is_settled_by(self, start: dict[str, Any] | None) -> bool:
+        """Whether the next batch is an empty one that puts the beginning into the checkpoint.
+
+        Spark notes where a batch ends and not where the first one began: run again after a crash,
+        it would begin at the tail of that day.
+        """
+        if not self.must_settle or self._first is None:
+            return False
+        self.must_settle = False
+        return start is None or self._seq(start) == self._first
 
     def _within_limits(self, first: int, tail: int) -> int:
         if (self._files is None and self._bytes is None) or first >= tail:

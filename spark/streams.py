@@ -48,9 +48,10 @@ class Streams:
     def latest(self, number: str, start: dict[str, Any] | None) -> dict[str, Any] | None:
         """Where the next batch ends; None: there is nothing to begin with."""
         reader, _ = self._running[number]
+        settles = reader.must_settle
         first = reader.initialOffset() if start is None else start
         end: dict[str, Any] = reader.latestOffset(first)
-        return None if start is None and end == first else end
+        return None if start is None and end == first and not settles else end
 
     def prepare(self, number: str) -> None:
         """What is there now is all that a run with availableNow reads."""
@@ -64,7 +65,9 @@ class Streams:
         state: State = info["state"]
         first = reader.initialOffset() if start is None else start
         low, high = state["start_seq"], state["end_seq"]
-        begin, stop = int(first["seq"]), int(end["seq"])
+        stop = int(end["seq"])
+        # Of a first batch that runs again: a beginning at the tail has moved on meanwhile.
+        begin = min(int(first["seq"]), stop)
         if first["table"] != state["uuid"]:
             raise InvalidInput(
                 f"{state['url']} is another table than the one this query has read so far; nothing "

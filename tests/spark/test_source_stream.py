@@ -153,6 +153,24 @@ def test_where_a_stream_begins(tmp_path: Path) -> None:
         assert offset == {"seq": seq, "table": table.uuid}, option
 
 
+def test_the_tail_is_where_the_first_look_found_it(spark: SparkSession, tmp_path: Path) -> None:
+    """[C7] Rows that come after the first look belong to the stream, also after a crash."""
+    source, sink = filled_table(tmp_path / "a", commits=1, rows=4), new_table(tmp_path / "b")
+    reader = reader_of(source, startingVersion="latest")
+    first = reader.initialOffset()
+    source.append([event(4)])
+    assert reader.initialOffset() == first
+    # An empty batch puts the beginning into the checkpoint; what is behind it comes next.
+    assert reader.latestOffset(first)["seq"] == 4
+    assert reader.latestOffset(first)["seq"] == 5
+
+    copy_stream(spark, source, sink, tmp_path / "cp", startingVersion="latest")
+    source.append([event(5)])
+    forget(tmp_path / "cp" / "commits", 0)
+    copy_stream(spark, source, sink, tmp_path / "cp", startingVersion="latest")
+    assert numbers_of(sink) == [5]
+
+
 def test_limits_cut_batches_and_always_get_on(tmp_path: Path) -> None:
     """[C7] Files and bytes bound a batch; one file is always read, and the end is reached."""
     table = filled_table(tmp_path / "t")
