@@ -20,7 +20,8 @@ public final class TableSink implements Sink {
     Dataset rows =
         session.internalCreateDataFrame(data.queryExecution().toRdd(), data.schema(), false);
     String query = session.sparkContext().getLocalProperty("sql.streaming.queryId");
-    Map marked = (Map) options.updated("txnAppId", query);
+    // As the data source says it: a query that goes on with the other road is the same query.
+    Map marked = (Map) options.updated("txnAppId", "spark-query:" + query);
     Tables.save(rows, "append", (Map) marked.updated("txnVersion", Long.toString(batch)));
   }
 

@@ -14,7 +14,7 @@ from tests.tables import SCHEMA, events, numbers_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -40,6 +40,23 @@ def test_reads_writes_and_inserts(spark: SparkSession, tmp_path: Path) -> None:
 
     assert numbers_in(strandline.open_table(copy)) == [0, 1, 2, 3, 4, 3]
     assert strandline.open_table(copy).verify(deep=True).ok
+
+
+def test_a_write_that_is_committed_is_no_error(spark: SparkSession, tmp_path: Path) -> None:
+    """[C1] Whether Spark could scan the table now is not asked, so nobody writes rows twice."""
+    strandline.spark.enable(spark)
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"})
+    writer = spark.range(3).selectExpr("id AS n").write.format("strandline")
+
+    # The writer takes storage options among its own; the native scan knows none of them.
+    writer.option("storage.region", "here").mode("append").save(table.url)
+
+    assert sorted(numbers_in(strandline.open_table(table.url))) == [0, 1, 2]
+    spark.sql(f"CREATE TABLE made USING strandline LOCATION '{tmp_path / 'made'}' AS SELECT 5 AS n")
+    try:
+        assert spark.sql("SELECT n FROM made").collect()[0][0] == 5
+    finally:
+        spark.sql("DROP TABLE made")
 
 
 def test_streams_from_table_to_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -71,6 +88,71 @@ def test_streams_from_table_to_table(spark: SparkSession, tmp_path: Path) -> Non
     assert run() == [10]
     assert sum(run()) == 0
     assert sorted(numbers_in(strandline.open_table(tmp_path / "to"))) == list(range(0, 40, 2))
+
+
+def run_stream(rows: DataFrame, sink: str, checkpoint: Path, road: str = "strandline") -> None:
+    """Write what a stream has now."""
+    writer = rows.writeStream.format(road).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start(sink)
+    query.awaitTermination()
+    assert query.exception() is None
+
+
+def forget_commits(checkpoint: Path) -> None:
+    """The query died behind its last batch and before Spark's note of it."""
+    notes = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda note: int(note.name))
+    notes[-1].unlink()
+    notes[-1].with_name(f".{notes[-1].name}.crc").unlink()
+
+
+@pytest.mark.parametrize(
+    "begin", [{"startingVersion": "latest"}, {"startingTimestamp": "2100-01-01"}], ids=str
+)
+def test_a_stream_from_the_tail_keeps_its_beginning(
+    spark: SparkSession, tmp_path: Path, begin: dict[str, str]
+) -> None:
+    """[C7] Rows that come after the first look belong to it, also if its first batch runs again."""
+    strandline.spark.enable(spark)
+    source = strandline.create_table(tmp_path / "from", SCHEMA, time_column="ts")
+    sink = strandline.create_table(tmp_path / "to", SCHEMA, time_column="ts")
+    source.append(events(0, 10))
+    rows = spark.readStream.format("strandline").options(**begin).load(source.url)
+
+    run_stream(rows, sink.url, tmp_path / "cp")
+    source.append(events(10, 5))
+    forget_commits(tmp_path / "cp")
+    run_stream(rows, sink.url, tmp_path / "cp")
+    source.append(events(15, 1))
+    run_stream(rows, sink.url, tmp_path / "cp")
+
+    assert numbers_in(strandline.open_table(sink.url)) == [10, 11, 12, 13, 14, 15]
+
+
+def test_a_query_that_changes_roads_writes_no_batch_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """[C7] A batch that the native sink committed is known to the data source, and the reverse."""
+    from strandline.spark.source import StrandlineSource  # noqa: PLC0415 - needs PySpark
+
+    class Rows(StrandlineSource):
+        @classmethod
+        def name(cls) -> str:
+            return "strandline_rows"
+
+    strandline.spark.enable(spark)
+    spark.dataSource.register(Rows)
+    source = strandline.create_table(tmp_path / "from", SCHEMA, time_column="ts")
+    sink = strandline.create_table(tmp_path / "to", SCHEMA, time_column="ts")
+    rows = spark.readStream.format("strandline").load(source.url)
+    for count, roads in enumerate((("strandline", "strandline_rows"),) * 2):
+        source.append(events(count * 5, 5))
+        for road in roads if count else reversed(roads):
+            run_stream(rows, sink.url, tmp_path / "cp", road)
+            forget_commits(tmp_path / "cp")
+
+    run_stream(rows, sink.url, tmp_path / "cp")
+
+    assert numbers_in(strandline.open_table(sink.url)) == list(range(10))
 
 
 def test_a_stream_says_what_it_cannot_do(spark: SparkSession, tmp_path: Path) -> None:
