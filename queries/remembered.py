@@ -8,6 +8,7 @@ finds that there is less left to do.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -164,13 +165,15 @@ class Remembered:
 
     def forget(self) -> None:
         """Let the query go; forgetting twice is an error."""
-        while True:
+        for _ in range(_ATTEMPTS):
             known = self._known()
             gone = Document(
                 version=known.version + 1, commit_id=self._runtime.random_hex(16), query=None
             )
             if self._create(gone, None):
                 break
+        else:
+            raise self._too_busy()
         # A long alias may begin with all of this one's folder: its frames lie further down.
         made = [path for path, _ in list(self._storage.walk(self._folder)) if self._is_frame(path)]
         self._storage.delete(made)
@@ -180,7 +183,7 @@ class Remembered:
 
     def refresh(self) -> int:
         """Bring the kept state up to the table's newest version; gives its sequence number."""
-        while True:
+        for _ in range(_ATTEMPTS):
             known = self._known()
             assert known.query is not None
             manifest = self._table.refresh().manifest
@@ -205,6 +208,13 @@ class Remembered:
             if self._create(document, (path, data)):
                 self._remove_older(document)
                 return manifest.next_seq
+        raise self._too_busy()
+
+    def _too_busy(self) -> CommitConflict:
+        return CommitConflict(
+            f"others kept changing what is remembered as {self.alias!r}. Nothing was changed. Try "
+            "again."
+        )
 
     def show(self) -> pa.Table:
         """The answer at the table's newest version: what is kept, and what was appended since."""
@@ -215,7 +225,7 @@ class Remembered:
             state = self._state(known, manifest)
             if state is not None:
                 return self._answer(known.query, manifest.schema, state)
-        raise CorruptTable(f"the frames of {self.alias!r} cannot be read")
+        raise self._too_busy()
 
     # --- states ---
 
@@ -258,7 +268,11 @@ class Remembered:
             try:
                 kept = [self._read_frame(query, schema, frame) for frame in known.frames]
             except ObjectMissing:
-                return None
+                newest = self.head()
+                if newest is None or newest.version != known.version:
+                    return None
+                # Lost, and not replaced: everything in it is in the table, too.
+                return self._state(replace(known, mark=None, frames=()), manifest)
         if not query.aggregates:
             plain = _row_schema(query, schema)
             new = [pa.Table.from_batches([batch]).cast(plain) for batch in scan.to_batches()]

@@ -183,6 +183,38 @@ def test_refreshes_at_the_same_time_never_double() -> None:
         assert head.mark.next_seq == 20 * (turn + 1)
 
 
+def test_a_lost_frame_is_worked_out_again() -> None:
+    """[E13] [MAT-1] What is kept can be lost: the table has it all; a refresh writes it anew."""
+    storage = open_storage(memory_url())
+    table = create_in(storage, SCHEMA, time_column="ts", runtime=Script().runtime())
+    table.append(events(0, 10))
+    table.remember("q", QUERY)
+    head = Remembered(table, "q").head()
+    assert head is not None
+    storage.delete([head.frames[0].path])
+
+    assert same(table.show("q"), whole(table, QUERY))
+    table.append(events(10, 5))
+    assert table.refresh_query("q") == 15
+
+    assert same(table.show("q"), whole(table, QUERY))
+    head = Remembered(table, "q").head()
+    assert head is not None
+    assert storage.read(head.frames[0].path)
+
+
+@pytest.mark.parametrize("verb", ["refresh_query", "forget"])
+def test_who_always_comes_too_late_gives_up(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[E13] [MAT-3] An error that says so, and not a loop without an end."""
+    table = strandline.create_table(memory_url(), SCHEMA, time_column="ts")
+    table.remember("q", QUERY)
+    table.append(events(0, 10))
+    monkeypatch.setattr(Remembered, "_create", lambda *_: False)
+
+    with pytest.raises(strandline.CommitConflict, match="Try again"):
+        getattr(table, verb)("q")
+
+
 def test_retention_keeps_the_newest_rows_and_buckets() -> None:
     """[E13] [MAT-4] By rows and by age, before and after a refresh."""
     script = Script()
