@@ -193,7 +193,7 @@ class Remembered:
             state = self._state(known, manifest)
             if state is None:
                 continue
-            kept = self._retained(known.query, state)
+            kept = self._retained(_kept_longer(known.query), state)
             next_version = known.version + 1
             frame_id = f"{next_version}-{self._runtime.random_hex(8)}"
             path = f"{self._folder}frames/{frame_id}.frame"
@@ -350,6 +350,16 @@ def _check_schema(known: Document, schema: Schema) -> None:
             f"the table's columns have changed, and the remembered query no longer fits them: "
             f"{error}. Forget it, and remember it with the columns as they are now."
         ) from None
+
+
+def _kept_longer(query: RememberedQuery) -> RememberedQuery:
+    """The query by which rows are stored.
+
+    Cut by number as well as by age, the newest rows by number could be gone by age before older
+    ones that were not stored. Buckets leave in one order for both.
+    """
+    by_both = query.max_rows is not None and query.max_age_ms is not None
+    return replace(query, max_rows=None) if by_both and not query.aggregates else query
 
 
 def _row_schema(query: RememberedQuery, schema: Schema) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import strandline
+from strandline.api import create_in
 from strandline.queries import aggregating, answers
 from strandline.tableformat.remembered_query import query_from
+from strandline.tableformat.storage import open_storage
 from tests.queries.test_remembered import odd_events
-from tests.tables import SCHEMA, START_MS, memory_url
+from tests.tables import SCHEMA, START_MS, Script, memory_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,6 +152,70 @@ def test_an_answer_is_that_of_a_plain_model_whatever_happens(story: list[str]) -
             table = strandline.open_table(url)
         for alias, query in queries.items():
             assert same(table.show(alias), model(table, query)), (name, alias)
+
+
+RETAINED: dict[str, dict[str, int]] = {
+    "rows": {"rows": 4},
+    "age": {"age": 60},
+    "both": {"rows": 4, "age": 60},
+}
+"""By name: how many rows or buckets, and how many seconds."""
+
+
+def retained(rows: list[tuple[int, int]], now: int, limits: dict[str, int]) -> list[int]:
+    """What is kept of rows with a number and a time, in the order they were appended."""
+    oldest = now - limits["age"] * 1000 if "age" in limits else 0
+    return [n for n, ts in rows if ts >= oldest][-limits.get("rows", len(rows) + 1) :]
+
+
+def retained_buckets(
+    rows: list[tuple[int, int]], now: int, limits: dict[str, int]
+) -> list[dict[str, int]]:
+    """The same of buckets of ten seconds, of which the end counts."""
+    counts = Counter(ts - ts % 10_000 for _, ts in rows)
+    oldest = now - limits["age"] * 1000 if "age" in limits else 0
+    young = sorted(start for start in counts if start + 10_000 > oldest)
+    kept = young[-limits.get("rows", len(young) + 1) :]
+    return [{"bucket": start, "n": counts[start]} for start in kept]
+
+
+moves = st.one_of(
+    st.just("refresh"),
+    st.integers(1, 50),  # seconds that pass
+    st.lists(st.integers(0, 90), min_size=1, max_size=6),  # rows, and how many seconds old they are
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(moves, max_size=12))
+def test_retention_gives_what_the_full_query_gives_at_every_time(story: list[Any]) -> None:
+    """[E13] [MAT-4] Late rows, a clock that moves and refreshes at any time change no answer."""
+    script = Script()
+    storage = open_storage(memory_url())
+    table = create_in(
+        storage, {"at": "int64", "n": "int64"}, time_column="at", runtime=script.runtime()
+    )
+    counted = {"bucket": "10s", "aggregates": {"n": "count(*)"}}
+    for name, limits in RETAINED.items():
+        kept = {**limits, **({"age": f"{limits['age']}s"} if "age" in limits else {})}
+        table.remember(name, {"columns": ["n"], "retention": kept})
+        table.remember(f"{name} of buckets", {**counted, "retention": kept})
+    rows: list[tuple[int, int]] = []
+    for move in story:
+        if move == "refresh":
+            for alias in table.remembered():
+                table.refresh_query(alias)
+        elif isinstance(move, int):
+            script.now += 1000 * move
+        else:
+            new = [(len(rows) + i, script.now - 1000 * age) for i, age in enumerate(move)]
+            table.append([{"n": n, "at": at} for n, at in new])
+            rows += new
+        for name, limits in RETAINED.items():
+            now = script.now
+            assert table.show(name)["n"].to_pylist() == retained(rows, now, limits), name
+            buckets = retained_buckets(rows, now, limits)
+            assert table.show(f"{name} of buckets").to_pylist() == buckets, name
 
 
 def test_a_column_that_was_replaced_ends_the_use_of_a_kept_answer() -> None:
