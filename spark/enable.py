@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
+from strandline.api import open_table
 from strandline.spark.jvm import has_class, load_classes, require_jvm
 from strandline.spark.locations import missing_class, needed_class
 from strandline.spark.request import (
@@ -18,6 +19,7 @@ from strandline.spark.request import (
     is_for_tables,
     url_from_spark,
 )
+from strandline.spark.seen_columns import check_names_hold
 from strandline.spark.sources import SOURCES
 from strandline.spark.streams import STREAMS
 from strandline.tableformat.errors import InvalidInput, StrandlineError
@@ -103,11 +105,11 @@ class _Answers:
             case "plan":
                 return SOURCES.plan(request["state"], request["part"], request["filters"])
             case "newest":
-                return orjson.dumps(SOURCES.newest(request["state"]))
+                return orjson.dumps(SOURCES.newest(request["state"], request["seen"]))
             case "open":
                 return orjson.dumps(self._open(*from_options(request["options"])))
             case "save":
-                _save(payload, request["mode"], request["options"])
+                _save(payload, request["mode"], request["options"], request["relation"])
                 return b"{}"
         return orjson.dumps(_about_stream(request))
 
@@ -131,8 +133,10 @@ def _about_stream(request: dict[str, Any]) -> Any:
     raise StrandlineError(f"Java asked for {request['operation']!r}, which nobody knows")
 
 
-def _save(frame: Any, mode: str, options: Mapping[str, str]) -> None:
-    """Rows that `df.write` or INSERT hands over."""
+def _save(
+    frame: Any, mode: str, options: Mapping[str, str], relation: Mapping[str, Any] | None
+) -> None:
+    """Rows that `df.write` or INSERT hands over; those of INSERT have the names of a relation."""
     from pyspark.sql import DataFrame, SparkSession  # noqa: PLC0415 - optional
 
     try:
@@ -148,6 +152,9 @@ def _save(frame: Any, mode: str, options: Mapping[str, str]) -> None:
     if path is None:
         raise InvalidInput("say where the table is: save(url), option path, or LOCATION 'url'")
     url = url_from_spark(path)
+    if relation is not None:
+        head = open_table(url, storage_options=SOURCES.options_for(url))
+        check_names_hold(relation["seen"], relation["state"]["uuid"], head)
     given = {name: value for name, value in options.items() if is_for_tables(name)}
     save(
         DataFrame(frame, session),

@@ -18,6 +18,7 @@ from strandline.maintenance.verify import check_segment
 from strandline.readers.planner import check_scope, plan_files, plan_scan
 from strandline.spark.filters import understood
 from strandline.spark.locations import root_of
+from strandline.spark.seen_columns import columns_now, seen_columns
 from strandline.spark.types import spark_type
 from strandline.tableformat.binding import bind
 from strandline.tableformat.errors import InvalidInput, TableNotFound
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from strandline.spark.request import ReadRequest
+    from strandline.spark.seen_columns import Seen
     from strandline.table import Table
     from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.page_files import PageFiles
@@ -100,23 +102,15 @@ class Sources:
         self._keep(state, table)
         return {**_described(table, state, request), "live": not request.is_pinned}
 
-    def newest(self, state: State) -> dict[str, Any]:
-        """The same rows at the newest version, for columns as they were when Spark looked."""
-        before = self._table(state)
+    def newest(self, state: State, seen: Seen) -> dict[str, Any]:
+        """The same rows at the newest version, for columns as they were when Spark looked.
+
+        The version that Spark looked at is not opened again: it may have been removed long ago.
+        """
         head = strandline.api.open_table(
             state["url"], storage_options=self.options_for(state["url"])
         )
-        if head.uuid != before.uuid:
-            raise TableNotFound(
-                f"the table at {head.url} was replaced by another one; say REFRESH TABLE"
-            )
-        for column in before.manifest.schema.columns:
-            now = head.manifest.schema.by_id.get(column.id)
-            if now is None or now.type != column.type:
-                raise InvalidInput(
-                    f"column {column.name!r} of {head.url} was changed since Spark looked at the "
-                    "table; say REFRESH TABLE, and run the query again"
-                )
+        columns = columns_now(seen, state["uuid"], head)
         moved = {
             **state,
             "version": head.version,
@@ -124,8 +118,8 @@ class Sources:
             "start_ts": max(state["start_ts"], head.manifest.floor_ts),
         }
         self._keep(moved, head)
-        columns = {column.name: column.physical_name for column in before.manifest.schema.columns}
-        return {**_described(head, moved, None), "columns": columns, "live": False}
+        physical = {name: column.physical_name for name, column in columns.items()}
+        return {**_described(head, moved, None), "columns": physical, "live": False}
 
     def plan(self, state: State, part: str, filters: Sequence[Any]) -> bytes:
         """The files to read, packed: counts, then sizes, times, bases, windows, and names."""
@@ -186,6 +180,7 @@ def _described(table: Table, state: State, request: ReadRequest | None) -> dict[
         "state": state,
         "root": root_of(state["url"]),
         "columns": {column.name: column.physical_name for column in schema.columns},
+        "seen": seen_columns(schema),
         "time": time and {"physical": time.physical_name, "kind": time.type.name},
         "size": parts_of(manifest).size_bytes,
         "cut": _has_cut(table, state),

@@ -77,7 +77,8 @@ class Streams:
             "start_seq": max(low, begin),
             "end_seq": stop if high is None else min(stop, high),
         }
-        return {**SOURCES.newest({**state, **bounds}), "schema": info["schema"]}
+        newest = SOURCES.newest({**state, **bounds}, info["seen"])
+        return {**newest, "schema": info["schema"]}
 
     def stop(self, number: str) -> None:
         """Forget a stream."""

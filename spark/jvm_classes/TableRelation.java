@@ -11,6 +11,7 @@ import scala.collection.immutable.Map;
 
 /** A table as Spark's analysis sees it: current names; ScanRule makes a scan of it. */
 public final class TableRelation extends HadoopFsRelation implements InsertableRelation {
+  private final JsonNode info;
   private final Map given;
 
   TableRelation(JsonNode info, Map given, SparkSession session) {
@@ -22,11 +23,12 @@ public final class TableRelation extends HadoopFsRelation implements InsertableR
         new TableFormat(),
         given,
         session);
+    this.info = info;
     this.given = given;
   }
 
   /** SQL's INSERT: Python writes and commits, never Spark by itself. */
   public void insert(Dataset rows, boolean overwrite) {
-    Tables.save(rows, overwrite ? "overwrite" : "append", given);
+    Tables.save(rows, overwrite ? "overwrite" : "append", given, info);
   }
 }

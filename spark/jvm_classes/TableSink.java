@@ -22,7 +22,7 @@ public final class TableSink implements Sink {
     String query = session.sparkContext().getLocalProperty("sql.streaming.queryId");
     // As the data source says it: a query that goes on with the other road is the same query.
     Map marked = (Map) options.updated("txnAppId", "spark-query:" + query);
-    Tables.save(rows, "append", (Map) marked.updated("txnVersion", Long.toString(batch)));
+    Tables.save(rows, "append", (Map) marked.updated("txnVersion", Long.toString(batch)), null);
   }
 
   public String toString() {

@@ -44,7 +44,7 @@ public final class TableSource
 
   public BaseRelation createRelation(
       SQLContext context, SaveMode mode, Map options, Dataset rows) {
-    Tables.save(rows, mode.name().toLowerCase(Locale.ROOT), options);
+    Tables.save(rows, mode.name().toLowerCase(Locale.ROOT), options, null);
     // The rows are committed. Opening the table for a scan may fail all the same, where the JVM does
     // not reach the store; that would look like a failed write, and rows would be written again.
     return new SavedRows(context, rows.schema());

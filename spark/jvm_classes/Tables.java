@@ -59,10 +59,12 @@ public final class Tables {
     ScanRule.install(session);
   }
 
-  static void save(Dataset rows, String mode, Map options) {
+  /** `relation`: what the names of the rows were taken from; null: the rows' own names count. */
+  static void save(Dataset rows, String mode, Map options, JsonNode relation) {
     ObjectNode request = Bridge.request("save");
     request.put("mode", mode);
     request.set("options", json(options));
+    request.set("relation", relation);
     Bridge.call(request, rows);
   }
 }

@@ -47,6 +47,7 @@ final class Versions {
   private static JsonNode newest(JsonNode opened) {
     ObjectNode request = Bridge.request("newest");
     request.set("state", opened.get("state"));
+    request.set("seen", opened.get("seen"));
     return Bridge.ask(request, null);
   }
 }

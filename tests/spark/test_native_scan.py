@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ from pyspark.errors import AnalysisException, IllegalArgumentException
 
 import strandline
 import strandline.spark
+from strandline.spark.sources import SOURCES
 from tests.edited import commit_by_hand
-from tests.tables import SCHEMA, START_MS, events
+from tests.tables import SCHEMA, START_MS, events, numbers_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,6 +287,62 @@ def test_a_changed_column_asks_for_a_refresh(spark: SparkSession, session_table:
     spark.sql("REFRESH TABLE ev")
 
     assert spark.sql("SELECT * FROM ev").columns == ["ts", "price", "n", "amount"]
+
+
+def test_an_insert_under_old_names_is_refused(spark: SparkSession, session_table: Table) -> None:
+    """[C3] A name that means another column by now takes no rows; REFRESH TABLE heals it."""
+    spark.sql("SELECT * FROM ev").collect()
+    session_table.evolve(rename={"amount": "price"}, add={"amount": "float64"})
+    before = session_table.tail()
+    for verb in ("INTO", "OVERWRITE"):
+        with pytest.raises(IllegalArgumentException, match=r"called 'price'.*REFRESH TABLE"):
+            spark.sql(f"INSERT {verb} ev SELECT * FROM ev")
+    assert session_table.tail() == before
+
+    spark.sql("REFRESH TABLE ev")
+    spark.sql("INSERT INTO ev SELECT * FROM ev")
+
+    found = spark.sql("SELECT sum(price), count(amount), count(*) FROM ev").collect()[0]
+    assert tuple(found) == (22.5, 0, 20)
+
+
+def test_a_new_column_needs_no_refresh_to_insert(spark: SparkSession, session_table: Table) -> None:
+    """[C3] Names that Spark knows still mean the same columns; the new one stays empty."""
+    spark.sql("SELECT * FROM ev").collect()
+    session_table.evolve(add={"more": "string"})
+
+    spark.sql("INSERT INTO ev SELECT * FROM ev WHERE n = 3")
+
+    assert numbers_in(session_table.refresh())[-1] == 3
+
+
+def give_up_versions(table: Table) -> None:
+    """Only the newest version can be opened, and none is in memory."""
+    version = table.refresh().version
+    lifecycle = replace(table.manifest.lifecycle, oldest_version=version)
+    commit_by_hand(table, lifecycle=lifecycle)
+    SOURCES._tables.clear()  # noqa: SLF001 - as after many other tables
+
+
+def test_a_live_table_outlives_the_version_it_was_first_seen_at(
+    spark: SparkSession, session_table: Table
+) -> None:
+    """[C11] Versions that are given up take no live table with them, nor a running stream."""
+    query = spark.readStream.format("strandline").load(session_table.url).writeStream
+    stream = query.format("memory").queryName("streamed").start()
+    try:
+        stream.processAllAvailable()
+        assert spark.sql("SELECT count(*) FROM ev").collect()[0][0] == 10
+        session_table.append(events(10, 5))
+        give_up_versions(session_table)
+        with pytest.raises(strandline.VersionNotFound):
+            strandline.open_table(session_table.url, version=2)
+
+        assert spark.sql("SELECT count(*) FROM ev").collect()[0][0] == 15
+        stream.processAllAvailable()
+        assert spark.table("streamed").count() == 15
+    finally:
+        stream.stop()
 
 
 def test_a_new_session_knows_the_format(spark: SparkSession, table: Table) -> None:
