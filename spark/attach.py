@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
     from strandline.table import Table
 
 _LOCK: Final = threading.Lock()
+_NUMBER: Final = re.compile(r"[0-9]+(e[0-9]+)?(l|s|y|f|d|bd)?", re.IGNORECASE)
+"""What SQL takes for a number, also where it wants a name."""
+
+
+class _View(NamedTuple):
+    """A view, and the table and version that it shows."""
+
+    name: str
+    label: str
 
 
 @dataclass(slots=True)
@@ -38,8 +49,8 @@ class _Attached:
     namespaces: tuple[str, ...] | None
     prefix: str
     hidden_columns: bool
-    views: dict[str, str] = field(default_factory=dict)
-    """View → the table and version that it shows."""
+    views: dict[str, _View] = field(default_factory=dict)
+    """By the name as Spark compares it."""
 
 
 _ATTACHED: Final[WeakKeyDictionary[Any, list[_Attached]]] = WeakKeyDictionary()
@@ -58,9 +69,11 @@ def attach(
     """Make views of all tables of the catalog at `root`, and give their names.
 
     A table `orders` of the default namespace is the view `orders`, `web.clicks` is `web_clicks`;
-    characters that SQL does not take in a name become `_`. Beside each lie `<view>__history`,
-    `__files`, `__windows`, `__segments` and `__indexes`. `prefix` goes before every name. Every
-    view stays at the version that was newest now, until `refresh` moves all of them.
+    characters that SQL does not take in a name become `_`, and such a view, as one that would be a
+    number, ends with 8 hex digits that tell its table from others. Beside each lie
+    `<view>__history`, `__files`, `__windows`, `__segments` and `__indexes`. `prefix` goes before
+    every name. Every view stays at the version that was newest now, until `refresh` moves all of
+    them. Tables with `scope="user"` are left out: `read_users` gives their rows.
     """
     enable(spark)
     made = _Attached(
@@ -100,15 +113,16 @@ def detach(spark: SparkSession, root: str | os.PathLike[str] | None = None) -> N
     if root is not None and not gone:
         raise InvalidInput(f"no catalog at {root} is attached to this session")
     for made in gone:
-        for view in made.views:
-            spark.catalog.dropTempView(view)
+        for view in made.views.values():
+            spark.catalog.dropTempView(view.name)
 
 
 def _show(spark: SparkSession, made: _Attached) -> list[str]:
     """Open every table first, so that views change together or not at all."""
-    labels: dict[str, str] = {}
+    views: dict[str, _View] = {}
     frames: dict[str, DataFrame] = {}
     main: list[str] = []
+    others = _of_other_catalogs(spark, made)
     for info in _tables(made):
         try:
             table = made.catalog.open_table((info.namespace, info.name))
@@ -116,24 +130,33 @@ def _show(spark: SparkSession, made: _Attached) -> list[str]:
             continue  # dropped a moment ago
         if table.config.scope != "shared":
             continue  # rows of users are no view: `read_users` gives them
-        view = made.prefix + _view_name(info)
-        if view in labels:
-            raise InvalidInput(
-                f"two tables would be the view {view!r}, one of them {info.namespace}.{info.name}; "
-                "attach their namespaces apart, with a prefix each. No view was changed."
-            )
-        main.append(view)
+        view = _view_name(made.prefix, info)
         label = f"{info.uuid}@{table.version}"
-        labels |= dict.fromkeys([view, *(f"{view}__{name}" for name in METADATA)], label)
-        if made.views.get(view) != label:
+        for name in [view, *(f"{view}__{about}" for about in METADATA)]:
+            # Spark does not tell capitals apart, and the later view would take the other's place.
+            if name.casefold() in views or name.casefold() in others:
+                raise InvalidInput(
+                    f"two tables would have the view {name!r}, one of them "
+                    f"{info.namespace}.{info.name}; attach their namespaces apart, with a prefix "
+                    "each. No view was changed."
+                )
+            views[name.casefold()] = _View(name, label)
+        main.append(view)
+        if made.views.get(view.casefold()) != (view, label):
             frames[view] = _pinned(spark, made, info, table)
             frames |= {f"{view}__{n}": spark.createDataFrame(f(table)) for n, f in METADATA.items()}
-    for view, frame in frames.items():
-        frame.createOrReplaceTempView(view)
-    for view in set(made.views) - set(labels):
-        spark.catalog.dropTempView(view)
-    made.views = labels
+    for name in {view.name for view in made.views.values()} - {v.name for v in views.values()}:
+        spark.catalog.dropTempView(name)
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    made.views = views
     return main
+
+
+def _of_other_catalogs(spark: SparkSession, made: _Attached) -> set[str]:
+    with _LOCK:
+        known = list(_ATTACHED.get(spark, []))
+    return {key for other in known if other.catalog.url != made.catalog.url for key in other.views}
 
 
 def _tables(made: _Attached) -> list[TableInfo]:
@@ -143,9 +166,13 @@ def _tables(made: _Attached) -> list[TableInfo]:
     return [info for namespace in chosen for info in made.catalog.list_tables(namespace)]
 
 
-def _view_name(info: TableInfo) -> str:
+def _view_name(prefix: str, info: TableInfo) -> str:
     full = info.name if info.namespace == "default" else f"{info.namespace}_{info.name}"
-    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in full)
+    plain = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in full)
+    if plain == full and not _NUMBER.fullmatch(prefix + full):
+        return prefix + full
+    identity = f"{info.namespace}\0{info.name}".encode()
+    return f"{prefix}{plain}_{hashlib.sha256(identity).hexdigest()[:8]}"
 
 
 def _pinned(spark: SparkSession, made: _Attached, info: TableInfo, table: Table) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +61,61 @@ def test_tables_come_and_go(spark: SparkSession, catalog: strandline.Catalog) ->
     assert not spark.catalog.tableExists("lake_orders")
     with pytest.raises(strandline.InvalidInput, match="no catalog at"):
         strandline.spark.detach(spark, catalog.url)
+
+
+def test_any_name_is_a_view_of_its_own(spark: SparkSession, catalog: strandline.Catalog) -> None:
+    """[C11] [O5] Names that SQL does not take get a suffix, the same each time, that tells them."""
+    given = ["\u65e5\u672c", "\u4e2d\u56fd", "2024", "1e5", "a-b", "a.b"]
+    for number, name in enumerate(given):
+        catalog.create_table(("default", name), {"n": "int64"}).append([{"n": number}])
+    catalog.create_table("inbox", {"n": "int64"}, scope="user")
+
+    names = strandline.spark.attach(spark, catalog.url)
+
+    listed = [info.name for info in catalog.list_tables()]
+    listed.remove("inbox")
+    views = dict(zip([*listed, "clicks"], names, strict=True))
+    assert all(re.fullmatch(r"\w+_[0-9a-f]{8}", views[name], re.ASCII) for name in given)
+    for number, name in enumerate(given):
+        assert spark.sql(f"SELECT n FROM {views[name]}").collect() == [(number,)]
+    assert (views["orders"], views["clicks"]) == ("orders", "web_clicks")
+    assert strandline.spark.refresh(spark) == names
+    assert "y2024" in strandline.spark.attach(spark, catalog.url, prefix="y")
+
+
+@pytest.mark.parametrize("other", ["Orders", "orders__files", "ORDERS__History"])
+def test_no_view_takes_the_place_of_another(
+    spark: SparkSession, catalog: strandline.Catalog, other: str
+) -> None:
+    """[C11] Spark does not tell capitals apart: an error, and what was attached stays."""
+    strandline.spark.attach(spark, catalog.url)
+    catalog.create_table(("default", other), {"n": "int64"}).append([{"n": 1}])
+
+    with pytest.raises(strandline.InvalidInput, match="No view was changed"):
+        strandline.spark.refresh(spark)
+
+    assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 10
+    assert spark.sql("SELECT sum(row_count) FROM orders__files").collect()[0][0] == 10
+    catalog.drop_table("orders")
+    if other != "Orders":
+        return
+    assert strandline.spark.refresh(spark) == ["Orders", "web_clicks"]
+    assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 1
+
+
+def test_two_catalogs_have_views_apart(
+    spark: SparkSession, catalog: strandline.Catalog, tmp_path: Path
+) -> None:
+    """[C11] The second one's tables would hide the first one's: it takes a prefix."""
+    strandline.spark.attach(spark, catalog.url)
+    second = strandline.Catalog(tmp_path / "second")
+    second.create_table("ORDERS", {"n": "int64"}).append([{"n": 1}])
+
+    with pytest.raises(strandline.InvalidInput, match="prefix"):
+        strandline.spark.attach(spark, second.url)
+
+    assert strandline.spark.attach(spark, second.url, prefix="s_") == ["s_ORDERS"]
+    assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 10
 
 
 def test_tables_about_tables(spark: SparkSession, catalog: strandline.Catalog) -> None:
