@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from strandline.tableformat import names
 from strandline.tableformat.arguments import check_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,13 @@ def checked_prefix(given: object) -> str:
     return given if given == "" and isinstance(given, str) else names.check_name(given, "prefix")
 
 
-def taken(found: Iterator[Any], limit: int | None) -> list[Any]:
-    """The first ones."""
+def taken(groups: Iterator[list[T]], limit: int | None) -> list[T]:
+    """The first groups, each one whole, until they hold so many: the next page begins with a name."""
     check_count("limit", limit)
-    page: list[Any] = []
+    page: list[T] = []
     while limit is None or len(page) < limit:
-        item = next(found, None)
-        if item is None:
+        group = next(groups, None)
+        if group is None:
             break
-        page.append(item)
+        page += group
     return page

@@ -78,7 +78,7 @@ class HasNamespaces(CatalogRoot):
     ) -> list[NamespaceInfo]:
         """Namespaces in the order of their names' bytes; `after` is the last name of a page."""
         found = (
-            namespace_info(record)
+            [namespace_info(record)]
             for record in self._namespaces.newest(checked_prefix(prefix), after)
             if record.exists
         )

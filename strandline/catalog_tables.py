@@ -133,25 +133,30 @@ class HasTables(HasNamespaces):
         """Tables in the order of their names' bytes, a page at a time.
 
         `after`: the last name of the page before. `include_dropped`: also tables that were
-        dropped and not purged, behind the one that has the name now.
+        dropped and not purged, behind the one that has the name now. All tables of one name are on
+        one page, which is longer than `limit` where its last name has several.
         """
         where = self._namespaces.head(names.check_name(namespace, "a namespace"))
         if not where.folder:
             return []
-        return taken(self._listed(where, checked_prefix(prefix), after, include_dropped), limit)
+        return taken(self._by_name(where, checked_prefix(prefix), after, include_dropped), limit)
 
-    def _listed(
+    def _live(self, where: NamespaceRecord) -> Iterator[TableInfo]:
+        for tables in self._by_name(where, "", None, include_dropped=False):
+            yield from tables
+
+    def _by_name(
         self,
         where: NamespaceRecord,
         prefix: str,
         after: str | None,
-        dropped: bool,  # noqa: FBT001
-    ) -> Iterator[TableInfo]:
+        include_dropped: bool,  # noqa: FBT001
+    ) -> Iterator[list[TableInfo]]:
         chains = self._names(where.folder)
         for record in chains.newest(prefix, after):
             live = None if self._has_moved(record) else record.live
-            for entry in ([live] if live else []) + list(record.dropped if dropped else ()):
-                yield self._info(where.name, record.name, entry)
+            entries = [*([live] if live else []), *(record.dropped if include_dropped else ())]
+            yield [self._info(where.name, record.name, entry) for entry in entries]
 
     def describe_table(self, table: str | tuple[str, str]) -> TableInfo:
         """Where a table lies and since when; a dropped one is described until it is purged."""

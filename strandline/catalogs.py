@@ -61,7 +61,7 @@ class Catalog(KeepsAgreement):
                     continue
                 head = claim
             # Who creates a table from now on sees the claim, and ends it.
-            in_use = next(self._listed(head, "", None, dropped=False), None)
+            in_use = next(self._live(head), None)
             if in_use is not None:
                 self._namespaces.put(head.alive(self._runtime.random_hex(16)))
                 raise InvalidInput(
@@ -206,7 +206,7 @@ class Catalog(KeepsAgreement):
         """
         wanted = [namespace] if namespace else [n.name for n in self.list_namespaces()]
         for each in wanted:
-            for info in self._listed(self._namespace(each), "", None, dropped=False):
+            for info in self._live(self._namespace(each)):
                 try:
                     yield self._maintained(info, options)
                 except StrandlineError as error:

@@ -87,6 +87,27 @@ def test_a_new_table_takes_a_dropped_ones_name_and_never_its_folder(
         first.append([{"n": 2}])
 
 
+def test_pages_with_dropped_tables_leave_none_out() -> None:
+    """[O6] [CAT-5] `after` is a name: all tables of one name are on one page."""
+    catalog = strandline.Catalog(memory_url())
+    made = []
+    for name in ("n.a", "n.b", "n.b", "n.b", "n.c"):
+        made.append(catalog.create_table(name, COLUMNS).uuid)
+        if name == "n.b":
+            catalog.drop_table(name)
+
+    paged: list[strandline.TableInfo] = []
+    while page := catalog.list_tables(
+        "n", after=paged[-1].name if paged else None, limit=2, include_dropped=True
+    ):
+        assert len(page) == (4 if not paged else 1)
+        paged += page
+
+    assert sorted(info.uuid for info in paged) == sorted(made)
+    assert [info.name for info in catalog.list_tables("n", limit=1)] == ["a"]
+    assert [info.name for info in catalog.list_tables("n", limit=2)] == ["a", "c"]
+
+
 def test_a_rename_moves_the_name_alone(catalog: strandline.Catalog) -> None:
     """[O6] [CAT-7] Rows stay; the old name is free; a name in use is refused."""
     made = catalog.create_table("a.x", COLUMNS)
