@@ -50,7 +50,7 @@ def checked_prefix(given: object) -> str:
 
 
 def taken(groups: Iterator[list[T]], limit: int | None) -> list[T]:
-    """The first groups, each one whole, until they hold so many: the next page begins with a name."""
+    """The first groups, each one whole, until they hold so many: no name is on two pages."""
     check_count("limit", limit)
     page: list[T] = []
     while limit is None or len(page) < limit:

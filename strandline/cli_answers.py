@@ -89,8 +89,9 @@ def show(given: Namespace) -> int:
 
 def refresh(given: Namespace) -> int:
     """Bring an answer up to date."""
-    rows = open_given(given).refresh_query(given.alias)
-    return _say(given, f"{rows} new rows are counted in", alias=given.alias, rows=rows)
+    next_seq = open_given(given).refresh_query(given.alias)
+    text = f"up to date to sequence number {next_seq}"
+    return _say(given, text, alias=given.alias, next_seq=next_seq)
 
 
 def forget(given: Namespace) -> int:

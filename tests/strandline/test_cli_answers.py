@@ -53,7 +53,9 @@ def test_a_query_is_remembered_shown_and_forgotten(
     shown = run(capsys, "show", url, "by shop")
 
     assert shown == [{"shop": "a", "n": 5, "total": 120}, {"shop": "b", "n": 5, "total": 25}]
-    assert run(capsys, "refresh", url, "by shop")["alias"] == "by shop"
+    assert run(capsys, "refresh", url, "by shop") == {"alias": "by shop", "next_seq": 11}
+    assert cli.main(["refresh", url, "by shop"]) == 0
+    assert capsys.readouterr().out == "up to date to sequence number 11\n"
     assert run(capsys, "remembered", url) == [{"alias": "by shop"}]
     assert cli.main(["show", url, "by shop", "--format", "csv"]) == 0
     assert capsys.readouterr().out == "shop,n,total\na,5,120\nb,5,25\n"
