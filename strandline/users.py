@@ -125,6 +125,11 @@ class UsersTable(Table):
 
     def scan_users(self, users: Iterable[str] | None = None, **request: Any) -> UserScans:
         """Scan some users or all, as `scan` does for one; rows carry their user in `_user`."""
+        if isinstance(users, str | bytes):
+            raise InvalidInput(
+                f"users is a list of names, and not {users!r}: its letters would be taken for "
+                "users. Nothing was read. Write scan_users([name]), or table.user(name).scan()."
+            )
         return UserScans(self, users, request)
 
     def _by_user(self, *_: Any, **__: Any) -> NoReturn:

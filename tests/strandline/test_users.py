@@ -103,6 +103,9 @@ def test_what_does_not_fit_the_scope_is_refused() -> None:
         table.append([{"n": 1}])
     with pytest.raises(strandline.InvalidInput, match="scan_users"):
         table.scan()
+    for one in ("alice", b"alice"):
+        with pytest.raises(strandline.InvalidInput, match="list of names"):
+            table.scan_users(one)  # type: ignore[arg-type]  # bytes are no list of names
     with pytest.raises(strandline.InvalidInput, match="own handle"):
         table.user("a").evolve(add={"x": "int64"})
     for verb in ("writer", "async_writer", "recover"):
