@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import strandline.api
 from strandline.catalog.runtime import Runtime
+from strandline.spark.sources import SOURCES
 from strandline.spark.types import spark_type
 from strandline.streams.creation import open_stream
 from strandline.streams.table import all_users_schema
 from strandline.tableformat.storage import open_storage
+from strandline.tableformat.stores.urls import absolute_url
 
 if TYPE_CHECKING:
     import os
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 class ShardReader:
     """Reads shards inside a task; it carries what opens the store, and opens it there."""
 
-    url: str | os.PathLike[str]
-    storage_options: Mapping[str, Any] | None
+    url: str
+    """Not relative: workers run in a folder of their own."""
+    storage_options: Mapping[str, Any] | None = field(repr=False)
     now_ms: int
     """One moment for all tasks: a row is alive in all of them or in none."""
 
@@ -46,14 +49,17 @@ def read_stream_table(
 ) -> DataFrame:
     """The living rows of all users, with `_user` and `_ts`; what others have flushed by then.
 
-    Each action reads the logs again. `storage_options` travel to the workers with the task.
+    Each action reads the logs again. `storage_options`, by default those that `enable` was given,
+    travel to the workers with the task.
     """
     from pyspark.sql import types as T  # noqa: N812, PLC0415 - Spark's own habit
 
-    with strandline.api.open_table(url, storage_options=storage_options, kind="stream") as table:
+    place = absolute_url(url)
+    options = SOURCES.options_for(place) if storage_options is None else storage_options
+    with strandline.api.open_table(place, storage_options=options, kind="stream") as table:
         columns = table.manifest.schema.columns
         assert all_users_schema(table.schema).names[1:-1] == [c.name for c in columns]
-        reader = ShardReader(url, storage_options, Runtime().now_ms())
+        reader = ShardReader(place, options, Runtime().now_ms())
         shards = table.shards
     schema = T.StructType(
         [

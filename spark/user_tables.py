@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 import strandline.api
+from strandline.spark.sources import SOURCES
 from strandline.spark.types import spark_type
 from strandline.tableformat.errors import InvalidInput
+from strandline.tableformat.stores.urls import absolute_url
 from strandline.users import FOLDERS, UsersTable
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ _TASKS = 16
 class UsersReader:
     """Reads users inside a task; it carries what opens the table, and opens it there."""
 
-    url: str | os.PathLike[str]
-    storage_options: Mapping[str, Any] | None
+    url: str
+    """Not relative: workers run in a folder of their own."""
+    storage_options: Mapping[str, Any] | None = field(repr=False)
     users: tuple[str, ...] | None
     columns: tuple[str, ...]
     filter: str | None
@@ -64,13 +67,16 @@ def read_users(
 
     Each user is read at its newest version when its turn comes: there is no snapshot common to
     all, and each action reads again. `filter` chooses files and rows as in `Table.scan`.
-    `storage_options` travel to the workers with the task.
+    `storage_options`, by default those that `enable` was given, travel to the workers with the
+    task.
     """
     from pyspark.sql import types as T  # noqa: N812, PLC0415 - Spark's own habit
 
     from strandline.spark.arrow_schema import arrow_schema  # noqa: PLC0415 - needs PySpark
 
-    table = strandline.api.open_table(url, storage_options=storage_options)
+    place = absolute_url(url)
+    options = SOURCES.options_for(place) if storage_options is None else storage_options
+    table = strandline.api.open_table(place, storage_options=options)
     if not isinstance(table, UsersTable):
         raise InvalidInput(f"{table.url} has scope='shared': read it with strandline.spark.read")
     known = {c.name: spark_type(c.type) for c in table.manifest.schema.columns}
@@ -83,7 +89,7 @@ def read_users(
     for name in wanted:
         schema.add(name, known[name])
     names = None if users is None else tuple(users)
-    reader = UsersReader(url, storage_options, names, wanted, filter, arrow_schema(schema))
+    reader = UsersReader(place, options, names, wanted, filter, arrow_schema(schema))
     count = FOLDERS if names is None else len(names)
     splits = spark.range(0, count, 1, max(1, min(count, _TASKS)))
     with warnings.catch_warnings():

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import strandline
-from strandline.spark import read, read_users
+from strandline.spark import enable, read, read_users
+from strandline.spark.user_tables import UsersReader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from tests.conftest import S3Bucket
 
 pytestmark = pytest.mark.spark
 
@@ -40,6 +44,34 @@ def test_spark_reads_one_user_some_and_all(spark: SparkSession, tmp_path: Path) 
         read(spark, tmp_path / "t")
     with pytest.raises(strandline.InvalidInput, match="no column"):
         read_users(spark, tmp_path / "t", columns=["gone"])
+
+
+def test_a_relative_path_means_the_drivers_folder(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[M9] Tasks run in folders of their own, and open the table all the same."""
+    monkeypatch.chdir(tmp_path)
+    table = strandline.create_table("t", {"n": "int64"}, scope="user")
+    assert isinstance(table, strandline.UsersTable)
+    table.user("ada").append([{"n": 1}])
+
+    assert [tuple(row) for row in read_users(spark, "t").collect()] == [("ada", 1)]
+
+
+@pytest.mark.s3
+def test_options_of_the_session_open_users_tables(spark: SparkSession, s3_bucket: S3Bucket) -> None:
+    """[C10] [M9] What `enable` was given is for tables of users, too; tasks show none of it."""
+    options = s3_bucket.storage_options
+    table = strandline.create_table(
+        s3_bucket.url, {"n": "int64"}, scope="user", storage_options=options
+    )
+    assert isinstance(table, strandline.UsersTable)
+    table.user("ada").append([{"n": 1}])
+    enable(spark, storage_options={s3_bucket.url: options})
+
+    assert [tuple(row) for row in read_users(spark, s3_bucket.url).collect()] == [("ada", 1)]
+    reader = UsersReader("s3://b/t", {"secret": "canary"}, None, (), None, pa.schema([]))
+    assert "canary" not in repr(reader)
 
 
 def test_spark_takes_a_remembered_answer(spark: SparkSession, tmp_path: Path) -> None:
