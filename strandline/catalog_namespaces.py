@@ -9,9 +9,11 @@ from strandline.catalog_infos import NamespaceInfo, checked_prefix, taken
 from strandline.catalog_root import STEPS, CatalogRoot
 from strandline.tableformat import catalog_records as records
 from strandline.tableformat import names
+from strandline.tableformat.config import make_config
 from strandline.tableformat.errors import InvalidInput, TableExists
+from strandline.tableformat.schema import schema_from
 from strandline.tableformat.stores.probe import probe_once_per_process
-from strandline.tableformat.windows import parse_duration
+from strandline.tableformat.windows import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 STAMPING: Final = ("timestamping", "uncapped", "order")
 _DEFAULTS: Final = ("create_on_append", "create_on_read", "schema", "time_column", "ttl")
+_ANY: Final = "any"
+"""A column that stands for those that a table will have."""
 
 
 class HasNamespaces(CatalogRoot):
@@ -62,9 +66,8 @@ class HasNamespaces(CatalogRoot):
         """Change defaults; None removes one. Tables that exist keep what they were created with."""
         for _ in range(STEPS):
             head = self._namespace(name)
-            merged = {**head.defaults, **defaults}
-            kept = {key: value for key, value in merged.items() if value is not None}
-            made = head.next(**new_id(self._runtime), defaults=_checked_defaults(kept))
+            checked = _checked_defaults({**head.defaults, **defaults})
+            made = head.next(**new_id(self._runtime), defaults=checked)
             if self._namespaces.put(made):
                 return namespace_info(made)
         raise self._too_busy(name)
@@ -91,19 +94,40 @@ def namespace_info(record: NamespaceRecord) -> NamespaceInfo:
 
 
 def _checked_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults as they are stored; what no table could be created with is refused here."""
     unknown = sorted(set(given) - {*_DEFAULTS, *STAMPING})
     if unknown:
         raise InvalidInput(f"a namespace has no default {', '.join(unknown)}")
-    for key in ("create_on_append", "create_on_read", "uncapped"):
-        if not isinstance(given.get(key, False), bool):
+    kept = {key: value for key, value in given.items() if value is not None}
+    for key in ("create_on_append", "create_on_read"):
+        if not isinstance(kept.get(key, False), bool):
             raise InvalidInput(f"{key} must be True or False")
-    if given.get("ttl") is not None:
-        parse_duration(given["ttl"], "ttl")
-    schema = given.get("schema")
+    ttl_ms = parse_duration(kept["ttl"], "ttl") if "ttl" in kept else 0
+    if ttl_ms and not isinstance(kept["ttl"], str):
+        kept["ttl"] = format_duration(ttl_ms)  # defaults are stored as JSON
+    schema = kept.get("schema")
     if schema is not None and not (
         isinstance(schema, dict) and all(isinstance(t, str) for t in schema.values())
     ):
         raise InvalidInput("a namespace's schema is a dict of column names to type names")
-    if given.get("create_on_read") and schema is None:
+    if kept.get("create_on_read") and schema is None:
         raise InvalidInput("create_on_read needs a default schema")
-    return dict(given)
+    if kept:
+        _check_settings(kept)
+    return kept
+
+
+def _check_settings(defaults: Mapping[str, Any]) -> None:
+    """Make the configuration that a table would get; columns that are not told stand for any."""
+    time = defaults.get("time_column")
+    if time is not None and not isinstance(time, str):
+        raise InvalidInput(f"time_column is the name of a column, not {time!r}")
+    columns = schema_from(defaults.get("schema") or {time or _ANY: "timestamptz"})
+    if time is None and not (defaults.get("create_on_append") or defaults.get("create_on_read")):
+        # Each table may still name a time column of its own, which some settings need.
+        columns, time = schema_from({_ANY: "timestamptz"}), _ANY
+    settings = {key: defaults[key] for key in ("ttl", *STAMPING) if key in defaults}
+    try:
+        make_config(columns, time_column=time, **settings)
+    except TypeError as error:
+        raise InvalidInput(f"a namespace's default is of a wrong type: {error}") from None

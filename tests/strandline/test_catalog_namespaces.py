@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,51 @@ def test_a_namespace_is_dropped_when_it_is_empty_and_can_come_back(place: Place)
     catalog.drop_table("shop.a")
     catalog.drop_namespace("shop")
     assert [t.name for t in catalog.purge("shop", older_than=0, force=True)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("defaults", "reason"),
+    [
+        ({"timestamping": "bogus"}, "timestamping"),
+        ({"order": 5}, "order"),
+        ({"uncapped": "yes"}, "uncapped"),
+        ({"schema": {"a": "nonsense"}}, "nonsense"),
+        ({"schema": {"a": "int64"}, "time_column": "b"}, "'b'"),
+        ({"schema": {"a": "string"}, "time_column": "a"}, "'a'"),
+        ({"schema": {"a": "int64", "A": 5}}, "type names"),
+        ({"time_column": ["a"]}, "name of a column"),
+        ({"ttl": 7}, "ttl"),
+        ({"create_on_append": True, "timestamping": "client-require"}, "needs a time_column"),
+        ({"create_on_read": True}, "default schema"),
+    ],
+)
+def test_defaults_that_no_table_could_have_are_refused(
+    defaults: dict[str, Any], reason: str
+) -> None:
+    """[O6] When they are given, and not when the first table is created; nothing is stored."""
+    catalog = strandline.Catalog(memory_url())
+    with pytest.raises(strandline.InvalidInput, match=reason):
+        catalog.create_namespace("n", **defaults)
+    assert catalog.list_namespaces() == []
+    catalog.create_namespace("n", ttl="1d")
+    with pytest.raises(strandline.InvalidInput, match=reason):
+        catalog.set_namespace("n", **defaults)
+    assert catalog.describe_namespace("n").defaults == {"ttl": "1d"}
+
+
+def test_defaults_are_taken_as_create_table_takes_them() -> None:
+    """[O6] A timedelta is a ttl; a time column may be left to each table."""
+    catalog = strandline.Catalog(memory_url())
+    catalog.create_namespace("n", ttl=timedelta(hours=36), timestamping="client-require")
+    assert catalog.describe_namespace("n").defaults["ttl"] == "36h"
+
+    table = catalog.create_table("n.a", {"at": "int64"}, time_column="at")
+
+    assert table.config.ttl_ms == 36 * 3_600_000
+    catalog.set_namespace("n", ttl=timedelta(days=2), order=None)
+    assert catalog.create_table("n.b", {"at": "int64"}, time_column="at").config.ttl_ms == (
+        48 * 3_600_000
+    )
 
 
 def test_a_table_that_arrives_while_its_namespace_is_dropped_keeps_it(place: Place) -> None:
