@@ -6,7 +6,7 @@ beginning to the end, and its trailer tells a whole one from one that was broken
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -146,6 +146,13 @@ def replay(
     commit under the snapshot's id: after an error, call it again. Rows get new sequence numbers;
     their time comes from the table's time column.
     """
+    from strandline.table import Table  # noqa: PLC0415 - who only looks at a file needs none
+
+    if not isinstance(table, Table):
+        raise InvalidInput(
+            f"rows are replayed into a table, not into a {type(table).__name__}. Nothing was "
+            "changed. Stream tables and URLs are none: pass what strandline.open_table gives."
+        )
     info = inspect_snapshot(file_url, storage_options=storage_options)
     writer_id = WRITER_PREFIX + info.header.snapshot_id
     records = rows = dropped = 0
@@ -235,8 +242,15 @@ def _opened(
         fs, path = _connected(str(file_url), options)
         if mode == "wb":
             _make_room(fs, path, shown, overwrite=overwrite)
-        with fs.open(path, mode) as file:
-            yield file
+        try:
+            with fs.open(path, mode) as file:
+                yield file
+        except BaseException:
+            if mode == "wb":
+                # Half a file is good for nothing, and would be in the way of the next attempt.
+                with suppress(Exception):
+                    fs.rm_file(path)
+            raise
     except StrandlineError:
         raise
     except FileNotFoundError:

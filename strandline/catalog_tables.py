@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from strandline.catalog_namespaces import STAMPING, HasNamespaces
 from strandline.catalog_root import STEPS
 from strandline.tableformat import catalog_records as records
 from strandline.tableformat import names, paths
+from strandline.tableformat.arguments import check_options
 from strandline.tableformat.errors import InvalidInput, TableExists, TableNotFound
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from strandline.table import Table
     from strandline.tableformat.catalog_records import Entry, NamespaceRecord
     from strandline.writers.results import Commit
+
+
+_OPENING: Final = ("version", "as_of", "cache")
 
 
 class HasTables(HasNamespaces):
@@ -36,6 +40,7 @@ class HasTables(HasNamespaces):
     ) -> Table:
         """Create a table; options as for `strandline.create_table`, and its namespace with it."""
         namespace, name = names.split_identifier(table)
+        _check_kind(options)
         self.create_namespace(namespace, exist_ok=True)
         where = self._namespace(namespace)
         defaults = where.defaults
@@ -88,8 +93,10 @@ class HasTables(HasNamespaces):
             self._open_at(made[0]).delete([paths.manifest_path(1)])
 
     def open_table(self, table: str | tuple[str, str], **options: Any) -> Table:
-        """Open a table by name; options as for `strandline.open_table`."""
+        """Open a table by name; `version`, `as_of` and `cache` as for `strandline.open_table`."""
         namespace, name = names.split_identifier(table)
+        _check_kind(options)
+        check_options("opening a table of a catalog", options, _OPENING)
         head = self._namespaces.head(namespace)
         entry = None
         if head.exists:
@@ -169,10 +176,31 @@ class HasTables(HasNamespaces):
 
 
 def _inferred(data: Any) -> pa.Schema:
-    if isinstance(data, list):
-        return pa.Table.from_pylist(data).schema
-    if isinstance(data, dict):
-        return pa.table(data).schema
-    if isinstance(getattr(data, "schema", None), pa.Schema):
-        return data.schema
-    raise InvalidInput("the columns cannot be told from this data: create the table first")
+    """The columns of rows that come before their table."""
+    try:
+        if isinstance(data, list):
+            return pa.Table.from_pylist(data).schema
+        if isinstance(data, dict):
+            return pa.table(data).schema
+        if isinstance(getattr(data, "schema", None), pa.Schema):
+            return data.schema
+    # Arrow lets errors of Python through, of whatever the values may be.
+    except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise _unclear(f": {error}") from None
+    raise _unclear("")
+
+
+def _unclear(reason: str) -> InvalidInput:
+    text = reason.encode("utf-8", "backslashreplace").decode()
+    return InvalidInput(
+        f"the columns cannot be told from this data{text}. Nothing was changed. Create the table "
+        "first, or append a list of dicts with values of one type for each column."
+    )
+
+
+def _check_kind(options: dict[str, Any]) -> None:
+    if options.pop("kind", None) is not None:
+        raise InvalidInput(
+            "tables of a catalog are no stream tables. Nothing was changed. A stream table has a "
+            "URL and no name: use strandline.create_table and open_table with kind='stream'."
+        )

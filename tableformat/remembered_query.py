@@ -101,6 +101,8 @@ def query_from(given: object, schema: Schema) -> RememberedQuery:
     text = given.get("filter")
     if text is not None and not isinstance(text, str):
         raise InvalidInput("the filter of a remembered query is text, because it is stored")
+    if text is not None:
+        _check_storable("the filter", text)
     aggregates = _aggregates(given.get("aggregates"))
     bucket = given.get("bucket")
     named = given.get("columns")
@@ -142,11 +144,21 @@ def _aggregates(given: object) -> tuple[Aggregate, ...]:
                 f"aggregate {name!r} is {call!r}; it must be one of {', '.join(FUNCTIONS)} of a "
                 "column, such as 'sum(amount)', or 'count(*)'"
             )
+        _check_storable("the name of an aggregate", name)
         column = None if match[2] == "*" else match[2]
         if column is None and match[1] != "count":
             raise InvalidInput(f"aggregate {name!r}: only count takes *")
         found.append(Aggregate(name, match[1], column))
     return tuple(found)
+
+
+def _check_storable(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"{what} must be valid Unicode text, not {ascii(text)[:120]}. Nothing was changed."
+        ) from None
 
 
 def check_columns(query: RememberedQuery, schema: Schema) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +74,42 @@ def test_any_range_is_what_a_scan_gives(seq: int, end: int, ts: int, end_ts: int
 
     assert numbers_in(other) == numbers_in(source, **bounds)
     assert info.ranges.rows == len(numbers_in(other))
+
+
+@pytest.mark.parametrize("scheme", ["disk", "memory"])
+def test_a_failed_export_leaves_no_file(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[E12] What was begun is removed, so that the same call can be repeated."""
+    source = full()
+    file = str(tmp_path / "x.snap") if scheme == "disk" else f"{memory_url()}/x.snap"
+    encode, seen = snapshots.encode_record, iter(range(1000))
+
+    def fails(*given: Any) -> bytes:
+        if next(seen) == 2:
+            raise OSError("the disk is full")
+        return encode(*given)
+
+    monkeypatch.setattr(snapshots, "encode_record", fails)
+    with pytest.raises(strandline.StrandlineError, match="the disk is full"):
+        source.export(file)
+
+    assert source.export(file).ranges.rows == 50
+
+    with pytest.raises(strandline.InvalidInput, match="exists already"):
+        source.export(file)
+    assert strandline.inspect_snapshot(file).ranges.rows == 50
+
+
+def test_rows_are_replayed_into_tables_only(tmp_path: Path) -> None:
+    """[E12] The error names what was given, and does not blame the file."""
+    full().export(tmp_path / "x.snap")
+    stream = strandline.create_table(
+        memory_url(), {"a": "int64"}, kind="stream", row_id="a", ttl="1h"
+    )
+    for target in (stream, "memory://url"):
+        with pytest.raises(strandline.InvalidInput, match=type(target).__name__):
+            strandline.replay(tmp_path / "x.snap", target)  # type: ignore[arg-type]  # the point
 
 
 def test_a_damaged_or_cut_file_changes_nothing_and_names_the_last_good_record(

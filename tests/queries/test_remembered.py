@@ -265,6 +265,8 @@ def test_a_changed_schema_is_handled_or_refused() -> None:
         ({"columns": ["n"], "aggregates": {"n": "count(*)"}}, "same name"),
         ({"aggregates": {"a": "count(*)"}, "retention": {"rows": 1}}, "needs a bucket"),
         ({"retention": {"rows": 0}}, "1 or more"),
+        ({"aggregates": {"\ud800": "count(*)"}}, "valid Unicode"),
+        ({"filter": "user = '\ud800'"}, "valid Unicode"),
     ],
 )
 def test_a_query_that_cannot_be_kept_is_refused(query: Any, reason: str) -> None:

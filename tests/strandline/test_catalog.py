@@ -182,6 +182,46 @@ def test_namespaces_carry_defaults(catalog: strandline.Catalog) -> None:
         catalog.create_namespace("x", colour="red")
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        [1, 2],
+        [{"a": 1}, {"a": "x"}],
+        {"a": [1], "b": [1, 2]},
+        {"a": 5},
+        [{"a": object()}],
+        [{"a": 2**70}],
+        [{"\ud800": 1}],
+        [{1: 2}],
+        7,
+    ],
+)
+def test_rows_that_tell_no_columns_create_no_table(data: object) -> None:
+    """[O6] An error of ours says why; nothing was created."""
+    catalog = strandline.Catalog(memory_url())
+    catalog.create_namespace("n", create_on_append=True)
+
+    with pytest.raises(strandline.InvalidInput, match="Nothing was changed") as caught:
+        catalog.append("n.t", data)
+
+    assert str(caught.value).encode()
+    assert catalog.list_tables("n") == []
+
+
+def test_options_that_a_catalog_does_not_have_are_refused() -> None:
+    """[O6] Stream tables by name, with the way to them; others with those there are."""
+    catalog = strandline.Catalog(memory_url())
+    catalog.create_table("n.t", COLUMNS)
+    for verb in (catalog.open_table, lambda *a, **o: catalog.create_table(*a, COLUMNS, **o)):
+        with pytest.raises(strandline.InvalidInput, match="no stream tables"):
+            verb("m.s", kind="stream")
+    for option in ("vers", "dropped_ok", "storage_options"):
+        with pytest.raises(strandline.InvalidInput, match="version"):
+            catalog.open_table("n.t", **{option: 1})
+    assert catalog.open_table("n.t", version=1, kind=None).version == 1
+    assert [n.name for n in catalog.list_namespaces()] == ["n"]
+
+
 def test_of_many_creators_and_renamers_one_wins(place: Place) -> None:
     """[O6] [CAT-6] [CAT-7] Threads race for one name; every table ends under exactly one name."""
     root = strandline.Catalog(place.url, place.storage_options)
