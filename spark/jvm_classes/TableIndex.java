@@ -32,11 +32,18 @@ public final class TableIndex implements FileIndex {
   final String part;
   /** What rows are read, as text: the table, its version, and bounds. Never a secret. */
   private final String state;
+  /**
+   * Whether each query moves on to the newest version. Then it stands for other rows than a DataFrame
+   * of the version that was first seen, and Spark's cache must not give the one for the other.
+   */
+  private final boolean moves;
 
   TableIndex(JsonNode info, String part) {
     this.info = info;
     this.part = part;
     this.state = info.get("state").toString();
+    this.moves =
+        part.equals(UNPLANNED) && info.get("live").asBoolean() && info.has("inCatalog");
   }
 
   public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
@@ -112,7 +119,7 @@ public final class TableIndex implements FileIndex {
   }
 
   public int hashCode() {
-    return state.hashCode() * 31 + part.hashCode();
+    return (state.hashCode() * 31 + part.hashCode()) * 31 + Boolean.hashCode(moves);
   }
 
   public boolean equals(Object other) {
@@ -120,6 +127,6 @@ public final class TableIndex implements FileIndex {
       return false;
     }
     TableIndex index = (TableIndex) other;
-    return state.equals(index.state) && part.equals(index.part);
+    return state.equals(index.state) && part.equals(index.part) && moves == index.moves;
   }
 }

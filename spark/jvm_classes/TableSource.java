@@ -34,12 +34,12 @@ public final class TableSource
   }
 
   public BaseRelation createRelation(SQLContext context, Map options) {
-    return Tables.open((SparkSession) context.sparkSession(), options);
+    return Tables.open((SparkSession) context.sparkSession(), options, false);
   }
 
   /** Spark's catalog keeps the columns of the day a table was made; the table itself knows better. */
   public BaseRelation createRelation(SQLContext context, Map options, StructType schema) {
-    return createRelation(context, options);
+    return Tables.open((SparkSession) context.sparkSession(), options, true);
   }
 
   public BaseRelation createRelation(
@@ -53,7 +53,8 @@ public final class TableSource
   public Tuple2 sourceSchema(SQLContext context, Option schema, String name, Map options) {
     // A stream of a keyed table is that of its changes, which may tell deletes apart.
     Map all = (Map) options.updated("allRows", "true");
-    return new Tuple2(shortName(), Tables.open((SparkSession) context.sparkSession(), all).schema());
+    SparkSession session = (SparkSession) context.sparkSession();
+    return new Tuple2(shortName(), Tables.open(session, all, false).schema());
   }
 
   public Source createSource(

@@ -37,10 +37,15 @@ public final class Tables {
     return made;
   }
 
-  static TableRelation open(SparkSession session, Map options) {
+  /** `inCatalog`: whether Spark's catalog asks, whose tables are live. */
+  static TableRelation open(SparkSession session, Map options, boolean inCatalog) {
     ObjectNode request = Bridge.request("open");
     request.set("options", json(options));
-    return relation(session, Bridge.ask(request, session), options);
+    ObjectNode info = (ObjectNode) Bridge.ask(request, session);
+    if (inCatalog) {
+      info.put("inCatalog", true);
+    }
+    return relation(session, info, options);
   }
 
   static TableRelation relation(SparkSession session, JsonNode info, Map options) {

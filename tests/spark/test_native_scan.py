@@ -275,6 +275,25 @@ def test_a_table_in_sparks_catalog_is_live(spark: SparkSession, session_table: T
     assert both.collect()[0][0] == 3
 
 
+@pytest.mark.parametrize("cached", ["live", "pinned"])
+def test_a_cache_of_one_version_is_not_taken_for_another(
+    spark: SparkSession, session_table: Table, cached: str
+) -> None:
+    """[C2] A live table and a DataFrame of its first version: neither is answered by the other."""
+    spark.sql("SELECT * FROM ev").collect()
+    # As Spark's catalog spells it; so the two plans differ in nothing else.
+    pinned = spark.read.format("strandline").load(f"file:{session_table.url}")
+    session_table.append(events(10, 5))
+    kept = (spark.table("ev") if cached == "live" else pinned).cache()
+    try:
+        assert kept.count() == (15 if cached == "live" else 10)
+
+        assert pinned.count() == 10
+        assert spark.table("ev").count() == 15
+    finally:
+        kept.unpersist()
+
+
 def test_a_changed_column_asks_for_a_refresh(spark: SparkSession, session_table: Table) -> None:
     """[C3] A rename is seen through, a dropped column is an error, and REFRESH TABLE heals it."""
     spark.sql("SELECT * FROM ev").collect()
