@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from strandline.catalog.cache_places import open_cache
@@ -271,4 +271,5 @@ def milliseconds(given: object) -> int:
             f"milliseconds since 1970, not {given!r}"
         )
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int((zoned - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+    # In whole numbers: seconds as a float lie a millisecond too early for some moments.
+    return (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

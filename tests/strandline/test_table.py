@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import strandline
+from strandline.api import milliseconds
 from tests.tables import SCHEMA, START_MS, Place, events, memory_url, numbers_in
 
 if TYPE_CHECKING:
@@ -29,6 +30,15 @@ def test_what_is_appended_is_what_is_scanned(place: Place) -> None:
     assert scanned.equals(pa.concat_tables([events(0, 10), events(10, 5)]))
     assert (first.first_seq, first.last_seq, first.rows) == (0, 9, 10)
     assert (second.first_seq, second.last_seq, second.version) == (10, 14, 3)
+
+
+def test_a_moment_means_its_millisecond() -> None:
+    """[C2] Also where seconds as a float lie a little below it: before 2004, and from 2038 on."""
+    start = datetime(1970, 1, 1, tzinfo=UTC)
+    assert milliseconds("2004-02-20T17:09:57.791") == 1_077_296_997_791
+    for given in (*range(0, 10**9, 999_983), *range(2**41, 2**41 + 5_000)):
+        moment = start + timedelta(milliseconds=given)
+        assert milliseconds(moment) == milliseconds(moment.isoformat()) == given
 
 
 def test_a_file_that_no_manifest_lists_is_invisible(tmp_path: Path) -> None:
