@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from strandline.readers.explain import explain_order, explain_plan
-from strandline.readers.in_order import in_order, needs_numbers, sorted_rows
+from strandline.readers.in_order import in_order, needs_numbers, read_apart, sorted_rows
 from strandline.readers.keyed import KEEP_BYTES, find_winners
 from strandline.readers.planner import plan_scan, plan_segments
 from strandline.readers.read_ahead import ReadAhead
@@ -331,26 +331,43 @@ class Scan:
 
     def _in_sequence(self) -> Iterator[pa.Table]:
         splits, in_memory = self._sources()
-        segments = [split.entry for split in splits]
-        numbered = needs_numbers(segments)
-        wanted = {column.id for column in self._columns}
+        numbered = needs_numbers([split.entry for split in splits])
+        memory_bytes = self._request.memory_bytes
         readers = []
         rows_sure = 0
         limit = self._request.limit
         for split, sort in zip(splits, numbered, strict=True):
-            columns = wanted | {SEQ_ID} if sort else wanted
-            # Rows that have to be sorted are put together first, and must be of one type.
-            keep_codes = self._request.keep_codes and not sort
-            most_rows = None if sort else limit
-            readers.append(self._reader(split, columns, most_rows, keep_codes=keep_codes))
+            readers.append(self._reader_in_sequence(split, sort=sort))
             rows_sure += split.sure_rows or 0
             if limit is not None and rows_sure >= limit and not sort:
                 break
-        found = self._read_ahead(readers, may_stop=limit is not None and rows_sure < limit)
-        for rows in in_order(segments[: len(readers)], numbered, found):
+        may_stop = limit is not None and rows_sure < limit
+
+        def read(chosen: Sequence[SplitReader], *, share: int) -> ReadAhead:
+            return self._read_ahead(chosen, may_stop=may_stop, memory_bytes=memory_bytes // share)
+
+        apart = read_apart(readers, memory_bytes)
+        for number in apart.segments:
+            readers[number] = self._reader_in_sequence(
+                splits[number], sort=True, unit_memory_bytes=memory_bytes // apart.share
+            )
+        for rows in in_order(readers, numbered, apart, read):
             yield self._answer(rows)
         for rows in in_memory:
             yield self._answer(rows)
+
+    def _reader_in_sequence(
+        self, split: Split, *, sort: bool, unit_memory_bytes: int | None = None
+    ) -> SplitReader:
+        """Rows that have to be sorted come with their numbers, all of them, and of one type."""
+        wanted = {column.id for column in self._columns}
+        return self._reader(
+            split,
+            wanted | {SEQ_ID} if sort else wanted,
+            None if sort else self._request.limit,
+            keep_codes=self._request.keep_codes and not sort,
+            unit_memory_bytes=unit_memory_bytes,
+        )
 
     def _sources(self) -> tuple[Sequence[Split], list[pa.Table]]:
         """What is to be read, and matching rows that are in memory and come behind."""
@@ -407,6 +424,7 @@ class Scan:
         most_rows: int | None = None,
         *,
         keep_codes: bool = False,
+        unit_memory_bytes: int | None = None,
     ) -> SplitReader:
         return SplitReader(
             self._storage,
@@ -416,14 +434,24 @@ class Scan:
             service=self._service,
             keep_codes=keep_codes,
             most_rows=most_rows,
-            unit_memory_bytes=self._request.memory_bytes // _UNITS_IN_BUDGET,
+            unit_memory_bytes=(
+                self._request.memory_bytes // _UNITS_IN_BUDGET
+                if unit_memory_bytes is None
+                else unit_memory_bytes
+            ),
         )
 
-    def _read_ahead(self, readers: Sequence[SplitReader], *, may_stop: bool = False) -> ReadAhead:
+    def _read_ahead(
+        self,
+        readers: Sequence[SplitReader],
+        *,
+        may_stop: bool = False,
+        memory_bytes: int | None = None,
+    ) -> ReadAhead:
         return ReadAhead(
             readers,
             is_local=self._storage.is_local,
-            memory_bytes=self._request.memory_bytes,
+            memory_bytes=self._request.memory_bytes if memory_bytes is None else memory_bytes,
             may_stop=may_stop,
         )
 

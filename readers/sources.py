@@ -81,6 +81,12 @@ class ChunkSource:
             self._chunks[leaf] = found
         return found
 
+    def least_of(self, name: str) -> list[int | None]:
+        """The least number of a column in each row group; None: its statistics do not say."""
+        (leaf,) = self._leaves[name]
+        found = [group.column(leaf).statistics for group in self._groups]
+        return [stats.min if stats is not None and stats.has_min_max else None for stats in found]
+
     def plan(self, names: Collection[str], rows: Ranges) -> _Chunks:
         starts = self.group_starts
         groups = np.flatnonzero(row_ranges.touched(rows, starts[:-1], starts[1:]))

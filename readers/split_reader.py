@@ -20,12 +20,13 @@ import pyarrow as pa
 from strandline.readers import footers, row_ranges
 from strandline.readers.arrow_arrays import among, bool_array, integers, true_rows
 from strandline.readers.logical_columns import LogicalColumns
-from strandline.readers.sources import PageSource
+from strandline.readers.sources import ChunkSource, PageSource
 from strandline.readers.sparse_file import SparseFile
 from strandline.tableformat import types
 from strandline.tableformat.binding import BoundConstant, columns_of
 from strandline.tableformat.errors import CorruptTable, InvalidInput, MissingFile, ObjectMissing
 from strandline.tableformat.hidden_columns import SEQ_ID, WINDOW_ID
+from strandline.tableformat.segments import DENSE, STORED
 from strandline.tableformat.types import Domain
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from strandline.catalog.manifest_service import ManifestService
     from strandline.readers.row_ranges import Ranges
-    from strandline.readers.sources import ChunkSource, PagePiece, Source, Stored
+    from strandline.readers.sources import PagePiece, Source, Stored
     from strandline.readers.splits import Split
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
@@ -114,6 +115,7 @@ class SplitReader:
         self._all_ids = self._wanted | self._filter_ids
         self._zone_rows = split.zone_rows or manifest.config.zone_rows
         self._source: Source | None = None
+        self._opened: list[Unit] = []
         self._small_file: SparseFile | None = None
         self.pages_failed = False
         """Whether the page table did not fit the file, so that whole chunks were read instead."""
@@ -128,7 +130,8 @@ class SplitReader:
             pages = self._split.pages
             source = self._chunk_source() if pages is None else PageSource(pages)
             self._source = source
-            return self._units(source, self._rows)
+            self._opened = self._units(source, self._rows)
+            return self._opened
 
     @cached_property
     def _rows(self) -> Ranges:
@@ -141,8 +144,8 @@ class SplitReader:
         return rows
 
     def _chunk_source(self) -> ChunkSource:
-        storage, entry = self._storage, self._entry
-        source = footers.cached_source(storage, entry)
+        storage, manifest, entry = self._storage, self._manifest, self._entry
+        source = footers.cached_source(storage, manifest, entry)
         if source is None:
             file = SparseFile(entry.size_bytes)
             start, size = footers.footer_range(entry)
@@ -150,11 +153,11 @@ class SplitReader:
                 self._fetch(file, [(0, entry.size_bytes)])
                 self._small_file = file
             elif (copy := footers.local_copy(self._service, entry)) is not None:
-                return footers.checked_source(storage, entry, copy)
+                return footers.checked_source(storage, manifest, entry, copy)
             else:
                 self._fetch(file, [(start, size)])
             tail = file.bytes_at(start, size)
-            source = footers.checked_source(storage, entry, tail)
+            source = footers.checked_source(storage, manifest, entry, tail)
             if self._small_file is None:
                 footers.keep_copy(self._service, entry, tail)
         return source
@@ -185,7 +188,34 @@ class SplitReader:
 
     def memory_estimate(self) -> int:
         """What the first unit may take in memory, before anything is known of the file."""
-        return min(self._share(self._rows), self._unit_memory)
+        return min(self.memory_share, self._unit_memory)
+
+    @property
+    def memory_share(self) -> int:
+        """What all its rows may take in memory, before anything is known of the file."""
+        return self._share(self._rows)
+
+    def least_from(self, unit: int) -> int | None:
+        """A number that no row of this and later ones of the opened units is below.
+
+        None: there are no such units. It looks at more than matching rows, and may read a footer.
+        """
+        return self._least_numbers[unit] if unit < len(self._opened) else None
+
+    @cached_property
+    def _least_numbers(self) -> list[int]:
+        entry = self._entry
+        firsts = np.array([unit.rows[0, 0] for unit in self._opened], np.int64)
+        if entry.rows_are == DENSE:
+            return [entry.min_seq + first for first in firsts.tolist()]
+        with self._errors():
+            source = self._source
+            chunks = source if isinstance(source, ChunkSource) else self._chunk_source()
+        base, name = (0, "_seq") if entry.rows_are == STORED else (entry.seq_base, "_off")
+        found = [entry.min_seq if n is None else base + n for n in chunks.least_of(name)]
+        onwards = np.minimum.accumulate(np.array(found, np.int64)[::-1])[::-1]
+        groups = np.searchsorted(chunks.group_starts, firsts, side="right") - 1
+        return np.maximum(onwards[groups], entry.min_seq).tolist()
 
     def _share(self, rows: Ranges) -> int:
         """What rows may take in memory, were all columns of the file needed."""

@@ -124,6 +124,54 @@ def test_a_filter_does_not_change_that(root: Path) -> None:
     assert grown <= 6 * BUDGET_BYTES
 
 
+SHARDED_SEGMENTS, SHARDED_ROWS = 4, 125_000
+
+
+@pytest.fixture(scope="module")
+def sharded_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four files after compaction, each with a quarter of the rows of every append."""
+    path = tmp_path_factory.mktemp("memory") / "sharded"
+    table = strandline.create_table(
+        path,
+        {"at": "int64", "user": "string", "text": "string", "a": "float64"},
+        time_column="at",
+        row_group_rows=4_096,
+        shard_by="user",
+        shards=4,
+    )
+    random = np.random.default_rng(1)
+    for segment in range(SHARDED_SEGMENTS):
+        numbers = np.arange(segment * SHARDED_ROWS, (segment + 1) * SHARDED_ROWS)
+        table.append(
+            pa.table(
+                {
+                    "at": START_MS + numbers,
+                    "user": np.char.mod("u%d", random.integers(0, 500, SHARDED_ROWS)),
+                    "text": pa.array(np.char.mod("%060d", numbers)),
+                    "a": random.random(SHARDED_ROWS),
+                }
+            )
+        )
+    table.compact()
+    assert table.files().num_rows == 4
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"filter": "a < 0.5"}])
+def test_shards_after_compaction_are_not_held_as_a_whole(
+    sharded_root: Path, options: dict[str, Any]
+) -> None:
+    """[E10] All files overlap in `_seq`; they are read side by side, a part at a time."""
+    budget = BUDGET_BYTES // 2
+    count = SHARDED_SEGMENTS * SHARDED_ROWS
+    assert count * WIDTH > 5 * budget
+
+    rows, _, most_arrow, _ = measured(sharded_root, memory_bytes=budget, **options)
+
+    assert rows == count if not options else 0.45 < rows / count < 0.55
+    assert most_arrow <= 2 * budget
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"filter": "a < 0.5"}, {"limit": 2_999}, {"filter": "a < 0.5", "limit": 999}]
 )
@@ -135,5 +183,5 @@ def test_a_budget_for_less_than_one_row_group_only_makes_a_scan_slower(
     want = table.scan(**options).to_arrow()
     for budget in (1, 2 * MIB, 4 * MIB, 8 * MIB):
         request = Request(memory_bytes=budget, **options)
-        scan = Scan(table._chain.service, table.manifest, request, floor_ts=0, trim_seq=0)
+        scan = Scan(table._chain.service, table.manifest, request, floor_ts=0, trim_seq=0)  # noqa: SLF001
         assert scan.to_arrow() == want
