@@ -11,11 +11,13 @@ from strandline.catalog.manifest_service import Part
 from strandline.catalog.page_cache import PAGES, ObjectKey
 from strandline.readers.sources import ChunkSource
 from strandline.tableformat import codec
+from strandline.tableformat.config import USER_SCOPE
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.parquet_footer import MAGIC, TAIL_BYTES
 
 if TYPE_CHECKING:
     from strandline.catalog.manifest_service import ManifestService
+    from strandline.tableformat.manifest import Manifest
     from strandline.tableformat.segments import SegmentEntry
     from strandline.tableformat.storage import Storage
 
@@ -29,10 +31,15 @@ def footer_range(entry: SegmentEntry) -> tuple[int, int]:
     return entry.size_bytes - size, size
 
 
-def cached_source(storage: Storage, entry: SegmentEntry) -> ChunkSource | None:
-    """The file's chunks, if this process has seen its footer."""
-    found: ChunkSource | None = PAGES.get(_key(storage, entry))
+def cached_source(storage: Storage, manifest: Manifest, entry: SegmentEntry) -> ChunkSource | None:
+    """The file's chunks, if this process has seen its footer and keeps it."""
+    found: ChunkSource | None = PAGES.get(_key(storage, entry)) if _is_kept(manifest) else None
     return found
+
+
+def _is_kept(manifest: Manifest) -> bool:
+    """Users are many: reading all of them once must not push out what all tables share."""
+    return manifest.config.scope != USER_SCOPE
 
 
 def local_copy(service: ManifestService | None, entry: SegmentEntry) -> bytes | None:
@@ -80,13 +87,16 @@ def checked_footer(
     return footer
 
 
-def checked_source(storage: Storage, entry: SegmentEntry, tail: bytes | memoryview) -> ChunkSource:
+def checked_source(
+    storage: Storage, manifest: Manifest, entry: SegmentEntry, tail: bytes | memoryview
+) -> ChunkSource:
     """The file's chunks by its checked footer, which is kept for the next time."""
     footer = checked_footer(storage, entry, tail)
     source = ChunkSource(footer)
     if source.group_starts[-1] != entry.row_count:
         raise CorruptTable(f"{storage.url}: the row groups of {entry.path} do not add up")
-    PAGES.put(_key(storage, entry), source, _PARSED_WEIGHT * entry.footer_bytes)
+    if _is_kept(manifest):
+        PAGES.put(_key(storage, entry), source, _PARSED_WEIGHT * entry.footer_bytes)
     return source
 
 
