@@ -54,8 +54,9 @@ class Request:
             object.__setattr__(self, "columns", check_names("columns", self.columns))
         if not isinstance(self.order_by, (str, NoneType)):
             raise InvalidInput(f"order_by is the name of one column, not {self.order_by!r}")
-        if type(self.all_rows) is not bool:
-            raise InvalidInput(f"all_rows must be True or False, not {self.all_rows!r}")
+        for name in ("descending", "indexes", "all_rows"):
+            if type(getattr(self, name)) is not bool:
+                raise InvalidInput(f"{name} must be True or False, not {getattr(self, name)!r}")
         for name in ("start_seq", "end_seq", "start_ts", "end_ts", "limit", "memory_bytes"):
             check_count(name, getattr(self, name))
 

@@ -218,6 +218,8 @@ class ReadsRows:
 
         if check_count("limit", limit) is None:
             raise InvalidInput("limit must be an integer; 0 is for all rows")
+        if type(latest) is not bool:
+            raise InvalidInput(f"latest must be True or False, not {latest!r}")
         if keys is not None and (isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable)):
             raise InvalidInput(f"keys is a list of values, not one value such as {keys!r}")
         manifest = self._latest().manifest

@@ -230,3 +230,13 @@ def test_an_order_that_does_not_exist_is_refused(tmp_path: Path, wrong: str) -> 
 
     with pytest.raises(strandline.InvalidInput, match=wrong):
         table.scan(order_by=wrong)
+
+
+@pytest.mark.parametrize("name", ["descending", "indexes", "all_rows"])
+@pytest.mark.parametrize("wrong", ["no", "yes", 1, None])
+def test_a_word_is_not_taken_for_true(tmp_path: Path, name: str, wrong: Any) -> None:
+    """[E10] `indexes="no"` would be the contrary of what it says."""
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"})
+
+    with pytest.raises(strandline.InvalidInput, match=f"{name} must be True or False, not"):
+        table.scan(**{name: wrong})

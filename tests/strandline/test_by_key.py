@@ -225,6 +225,7 @@ def test_rows_that_have_expired_are_no_ones_latest(tmp_path: Path) -> None:
         ({"keys": [["a"]], "by": "tags"}, "cannot be a key"),
         ({"by": "n", "limit": -1}, "limit must be"),
         ({"by": "n", "limit": True}, "limit must be"),
+        ({"by": "n", "limit": 1, "latest": "no"}, "latest must be True or False, not 'no'"),
         ({"by": "n", "start_ts": "now"}, "start_ts must be"),
         ({"by": "n", "columns": ["nope"]}, "no column 'nope'"),
     ],
