@@ -2,8 +2,8 @@
 
 An index costs time at every write and pays at some reads, so the default plan holds what is
 nearly free and what the table's own settings ask for: bounds per zone, time fences, bitmaps of
-columns with few values, and postings for the columns that the table is organised by. Everything
-else is for the table's owner to name.
+columns with few values, filters of texts that repeat, and postings for the columns that the table
+is organised by. Everything else is for the table's owner to name.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ POLICIES: Final = ("default", "none")
 PAGES: Final = "pages"
 """Where the Parquet pages of each column lie; of the segment, not of a column."""
 _TIME_TYPES: Final = frozenset({"date", "timestamp", "timestamptz"})
+_TEXTS: Final = frozenset({"string", "binary"})
 _ANY: Final = ("zone_map", "membership", "zone_membership", "postings", "enum_bitmap")
 _NUMERIC: Final = ("range", "rank")
 _TIMES: Final = ("temporal", "calendar")
@@ -86,6 +87,9 @@ def _default_kinds(column: Column, config: Config, distinct: int | None) -> tupl
         kinds.append("zone_map")
     if distinct is not None and distinct <= MAX_DISTINCT:
         kinds.append("enum_bitmap")
+    elif distinct is not None and column.type.name in _TEXTS and not is_key:
+        # Its values are looked up for the dictionary anyway, and a filter of few is small.
+        kinds.append("membership")
     if is_key:
         kinds.append("postings")
     return tuple(kinds)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from strandline.tableformat import types
 from strandline.tableformat.arrow_numbers import (
@@ -25,7 +26,6 @@ from strandline.tableformat.indexes.zone_bounds import zone_bounds
 from strandline.tableformat.types import Domain
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from strandline.tableformat.pruning import Bounds
@@ -138,7 +138,15 @@ class ColumnZones:
     @cached_property
     def hashes(self) -> Uint64s:
         """Canonical hashes; 0 for null."""
-        return column_hashes(self.values, self.kind)
+        if self.encoded is None or self.domain is Domain.FLOAT:
+            return column_hashes(self.values, self.kind)
+        encoded = self.encoded.combine_chunks()
+        each = column_hashes(pa.chunked_array([encoded.dictionary]), self.kind)
+        codes = int64s(encoded.indices)
+        if encoded.null_count:
+            codes = np.where(validity(encoded.indices), codes, len(each))
+            each = np.append(each, np.uint64(0))
+        return each[codes]
 
     @cached_property
     def bounds(self) -> Bounds:

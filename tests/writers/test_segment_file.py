@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import strandline
 from strandline.tableformat import codec, stats
 from strandline.tableformat.config import make_config
 from strandline.tableformat.schema import Schema, schema_from, stat_values
@@ -210,3 +211,43 @@ def test_floats_that_repeat_in_a_row_group_get_a_dictionary(
     chunk = pq.read_metadata(pa.BufferReader(file.data)).row_group(0).column(0)
     assert (chunk.dictionary_page_offset is not None) == coded
     assert pq.read_table(pa.BufferReader(file.data)).column("v").equals(rows.column("v"))
+
+
+SCATTERED = np.random.default_rng(3).integers(0, 2_000, 70_000)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "coded"),
+    [
+        (SCATTERED, True),
+        (np.random.default_rng(3).integers(0, 60_000, 70_000), False),
+        # As sessions do, each value comes a few times, and never again.
+        (np.arange(70_000) // 3, False),
+    ],
+    ids=["few_everywhere", "many", "sessions"],
+)
+def test_text_that_repeats_all_over_a_row_group_gets_a_dictionary_and_a_filter(
+    numbers: np.ndarray[Any, Any], *, coded: bool
+) -> None:
+    """[E5] Its values need not come twice among neighbours; those that do prove nothing."""
+    texts = pa.array([f"user-{n:05}" for n in numbers.tolist()])
+    file, _ = encode({"v": texts}, {"v": "string"})
+
+    metadata = pq.read_metadata(pa.BufferReader(file.data))
+    chunk = metadata.row_group(0).column(0)
+    assert (chunk.dictionary_page_offset is not None) == coded
+    assert file.index is not None
+    assert file.index.kinds.get(1) == (("membership",) if coded else None)
+
+
+def test_such_a_filter_finds_every_value_and_few_others(tmp_path: Any) -> None:
+    """[E5] [E6] Also where some are null: no false negatives, and a segment without it is left."""
+    texts = [None if n % 7 == 0 else f"user-{n:05}" for n in SCATTERED.tolist()]
+    table = strandline.create_table(tmp_path / "t", {"user": "string"})
+    table.append({"user": texts})
+
+    for n in range(0, 2_000, 13):
+        scan = table.scan(filter=f"user = 'user-{n:05}'")
+        assert scan.count() == (0 if n % 7 == 0 else int((n == SCATTERED).sum()))
+    opened = [len(table.scan(filter=f"user = 'nobody-{n}'").plan().segments) for n in range(200)]
+    assert sum(opened) <= 6
