@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import strandline
@@ -244,6 +246,42 @@ def test_index_debt_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert entry.index_debt[2] == ("postings",)
     assert not list((tmp_path / "t").rglob("*.icx"))
     assert table.scan(filter="n = 70").count() == 1
+
+
+def test_other_engines_find_the_indexes_of_parquet(tmp_path: Path) -> None:
+    """[E8] Bloom filters where a column has postings, page indexes everywhere; DuckDB uses them."""
+    table = create(tmp_path / "t", indexes={"user": ["postings"], "kind": [], "x": ["postings"]})
+    table.append(rows())
+    path = str(tmp_path / "t" / entries(table)[0].path)
+    names = {column.name: column.physical_name for column in table.manifest.schema.columns}
+
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT path_in_schema, row_group_id FROM parquet_metadata(?) "
+            "WHERE bloom_filter_offset IS NOT NULL AND bloom_filter_length > 0",
+            [path],
+        ).fetchall()
+        excluded = {
+            value: connection.execute(
+                "SELECT list(bloom_filter_excludes) FROM parquet_bloom_probe(?, ?, ?)",
+                [path, names["user"], value],
+            ).fetchall()
+            for value in ("u17", "nobody")
+        }
+
+    footer = pq.read_metadata(path)
+    groups = range(footer.num_row_groups)
+    assert len(groups) == 4
+    filtered = {name for name, _ in found}
+    assert {(names["user"], group) for group in groups} <= set(found)
+    assert len(found) == 4 * len(filtered)
+    # Engines hash the bits of a float, and those of 0.0 and -0.0 differ.
+    assert not filtered & {names["x"], names["kind"]}
+    assert excluded == {"u17": [([False] * 4,)], "nobody": [([True] * 4,)]}
+    chunks = [footer.row_group(g).column(leaf) for g in groups for leaf in range(len(names))]
+    assert all(chunk.has_offset_index for chunk in chunks)
+    assert all(chunk.has_column_index for chunk in chunks if chunk.is_stats_set)
+    assert sum(chunk.has_column_index for chunk in chunks) >= 4 * 5
 
 
 def _damage(path: Path, how: str) -> None:
