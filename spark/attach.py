@@ -37,6 +37,8 @@ class _View(NamedTuple):
 
     name: str
     label: str
+    table: tuple[str, str, str]
+    """Catalog, namespace and name."""
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ def _show(spark: SparkSession, made: _Attached) -> list[str]:
     views: dict[str, _View] = {}
     frames: dict[str, DataFrame] = {}
     main: list[str] = []
-    others = _of_other_catalogs(spark, made)
+    others = _of_others(spark, made)
     for info in _tables(made):
         try:
             table = made.catalog.open_table((info.namespace, info.name))
@@ -131,18 +133,21 @@ def _show(spark: SparkSession, made: _Attached) -> list[str]:
         if table.config.scope != "shared":
             continue  # rows of users are no view: `read_users` gives them
         view = _view_name(made.prefix, info)
+        identity = (made.catalog.url, info.namespace, info.name)
         label = f"{info.uuid}@{table.version}"
         for name in [view, *(f"{view}__{about}" for about in METADATA)]:
             # Spark does not tell capitals apart, and the later view would take the other's place.
-            if name.casefold() in views or name.casefold() in others:
+            if name.casefold() in views or others.get(name.casefold(), identity) != identity:
                 raise InvalidInput(
                     f"two tables would have the view {name!r}, one of them "
                     f"{info.namespace}.{info.name}; attach their namespaces apart, with a prefix "
                     "each. No view was changed."
                 )
-            views[name.casefold()] = _View(name, label)
+            views[name.casefold()] = _View(name, label, identity)
         main.append(view)
-        if made.views.get(view.casefold()) != (view, label):
+        if made.views.get(view.casefold()) != (view, label, identity):
+            # A live handle would move on when it is asked for files, and the view would not.
+            table = made.catalog.open_table((info.namespace, info.name), version=table.version)
             frames[view] = _pinned(spark, made, info, table)
             frames |= {f"{view}__{n}": spark.createDataFrame(f(table)) for n, f in METADATA.items()}
     for name in {view.name for view in made.views.values()} - {v.name for v in views.values()}:
@@ -153,10 +158,11 @@ def _show(spark: SparkSession, made: _Attached) -> list[str]:
     return main
 
 
-def _of_other_catalogs(spark: SparkSession, made: _Attached) -> set[str]:
+def _of_others(spark: SparkSession, made: _Attached) -> dict[str, tuple[str, str, str]]:
+    """The tables that other calls of `attach` have made views of."""
     with _LOCK:
         known = list(_ATTACHED.get(spark, []))
-    return {key for other in known if other.catalog.url != made.catalog.url for key in other.views}
+    return {key: v.table for other in known if other is not made for key, v in other.views.items()}
 
 
 def _tables(made: _Attached) -> list[TableInfo]:

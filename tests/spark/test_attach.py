@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -116,6 +117,44 @@ def test_two_catalogs_have_views_apart(
 
     assert strandline.spark.attach(spark, second.url, prefix="s_") == ["s_ORDERS"]
     assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 10
+
+
+def test_namespaces_attached_apart_have_views_apart(
+    spark: SparkSession, catalog: strandline.Catalog
+) -> None:
+    """[C11] Of one catalog, too: a view is never silently that of another table."""
+    catalog.create_table("web_clicks", {"n": "int64"}).append([{"n": 1}])
+    strandline.spark.attach(spark, catalog.url, namespaces=["default"])
+
+    with pytest.raises(strandline.InvalidInput, match="prefix"):
+        strandline.spark.attach(spark, catalog.url, namespaces=["web"])
+
+    assert spark.sql("SELECT count(*) FROM web_clicks").collect()[0][0] == 1
+    again = strandline.spark.attach(spark, catalog.url, namespaces=["default"], hidden_columns=True)
+    assert again == ["orders", "web_clicks"]
+    catalog.drop_table("orders")
+    catalog.create_table("orders", {"n": "int64"}).append([{"n": 1}])
+    assert strandline.spark.refresh(spark) == again * 2
+
+
+def test_tables_about_a_table_are_of_its_views_version(
+    spark: SparkSession, catalog: strandline.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[C6] A commit in the middle of `attach` is in none of the views."""
+    attaching: Any = sys.modules["strandline.spark.attach"]
+    pinned = attaching._pinned  # noqa: SLF001
+
+    def late(*given: Any) -> Any:
+        frame = pinned(*given)
+        catalog.append("orders", events(10, 1))
+        return frame
+
+    monkeypatch.setattr(attaching, "_pinned", late)
+    strandline.spark.attach(spark, catalog.url, namespaces=["default"])
+
+    assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 10
+    assert spark.sql("SELECT sum(row_count) FROM orders__files").collect()[0][0] == 10
+    assert spark.sql("SELECT max(version) FROM orders__history").collect()[0][0] == 2
 
 
 def test_tables_about_tables(spark: SparkSession, catalog: strandline.Catalog) -> None:
