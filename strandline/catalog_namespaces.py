@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from strandline import catalog_key_lengths
 from strandline.catalog.name_chain import new_id
 from strandline.catalog_infos import NamespaceInfo, checked_prefix, taken
 from strandline.catalog_root import STEPS, CatalogRoot
@@ -49,6 +50,8 @@ class HasNamespaces(CatalogRoot):
                 raise TableExists(
                     f"there is a namespace {name!r} in {self.url} already. Nothing was changed."
                 )
+            if not head.folder:
+                catalog_key_lengths.check_namespace(self._storage, name)
             made = head.next(
                 **new_id(self._runtime),
                 state=records.LIVE,

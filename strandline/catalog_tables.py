@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from strandline import catalog_key_lengths
 from strandline.api import create_in, open_in
 from strandline.catalog.name_chain import new_id
 from strandline.catalog_infos import TableInfo, checked_prefix, taken
@@ -63,6 +64,7 @@ class HasTables(HasNamespaces):
                     "it with open_table, or pass exist_ok=True."
                 )
             if made is None:
+                catalog_key_lengths.check_table(self._storage, where.folder, name)
                 folder = (
                     f"{where.folder}/data/{names.data_folder(name, self._runtime.random_hex(8))}"
                 )

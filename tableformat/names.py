@@ -131,6 +131,12 @@ def folder_name(name: str) -> str:
     return ENCODED + f"{ENCODED}/".join(pieces)
 
 
+def encoded_length(size: int) -> int:
+    """How long the folder form is of a name with so many bytes that is not plain."""
+    letters = -(-8 * size // 5)
+    return 1 + letters + 2 * max(0, (letters - 1) // _PIECE)
+
+
 def data_folder(name: str, random_id: str) -> str:
     """A folder that was never used before, recognisable by its name."""
     return f"{folder_name(name)}-{random_id}"
