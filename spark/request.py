@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-_NUMBERS: Final = {"startseq": "start_seq", "endseq": "end_seq", "versionasof": "version"}
-_TIMES: Final = {"starttime": "start_ts", "endtime": "end_ts", "timestampasof": "as_of"}
+_NUMBERS: Final = {"startSeq": "start_seq", "endSeq": "end_seq", "versionAsOf": "version"}
+_TIMES: Final = {"startTime": "start_ts", "endTime": "end_ts", "timestampAsOf": "as_of"}
 _OTHERS: Final = frozenset({"path", "columns", "hiddencolumns", "allrows"})
 _ELSEWHERE: Final = frozenset(
     (
@@ -65,7 +65,7 @@ def from_options(options: Mapping[str, str]) -> tuple[str, ReadRequest]:
     given = {name.lower(): value for name, value in options.items() if is_for_tables(name)}
     if "filter" in given:
         raise InvalidInput("say .where(…) or WHERE instead of the option filter: it chooses files")
-    known = {*_NUMBERS, *_TIMES, *_OTHERS, *_ELSEWHERE}
+    known = {*(name.lower() for name in (*_NUMBERS, *_TIMES)), *_OTHERS, *_ELSEWHERE}
     unknown = sorted(set(given) - known)
     if unknown:
         raise InvalidInput(
@@ -77,12 +77,11 @@ def from_options(options: Mapping[str, str]) -> tuple[str, ReadRequest]:
         raise InvalidInput("say where the table is: load(url), option path, or LOCATION 'url'")
     fields: dict[str, Any] = {}
     for option, field in _NUMBERS.items():
-        if option in given:
-            fields[field] = _integer(option, given[option])
+        if option.lower() in given:
+            fields[field] = _integer(option, given[option.lower()])
     for option, field in _TIMES.items():
-        if option in given:
-            text = given[option]
-            fields[field] = milliseconds(int(text) if text.isdecimal() else text)
+        if option.lower() in given:
+            fields[field] = _moment(option, given[option.lower()])
     if "columns" in given:
         fields["columns"] = [name.strip() for name in given["columns"].split(",")]
     fields["hidden_columns"] = _flag("hiddenColumns", given.get("hiddencolumns", "false"))
@@ -107,6 +106,16 @@ def _integer(option: str, text: str) -> int:
     if not re.fullmatch(r"\d{1,19}", text, re.ASCII):
         raise InvalidInput(f"option {option} must be an integer of 0 or more, not {text!r}")
     return int(text)
+
+
+def _moment(option: str, text: str) -> int:
+    try:
+        return milliseconds(int(text) if text.isdecimal() else text)
+    except InvalidInput:
+        raise InvalidInput(
+            f"option {option} must be milliseconds since 1970, or ISO text such as "
+            f"'2026-01-31T12:00:00+00:00', not {text!r}"
+        ) from None
 
 
 def _flag(option: str, text: str) -> bool:

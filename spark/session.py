@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.spark.enable import enable
 from strandline.spark.java import require_java
 from strandline.spark.s3 import s3_package, use_s3
-from strandline.tableformat.errors import StrandlineError
+from strandline.tableformat.errors import InvalidInput, StrandlineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,11 @@ def session(
     out `enable`, for `register_source`.
     Needs the extra `spark` and Java 17; an error says so where one is missing.
     """
+    if storage_options is not None and not s3:
+        raise InvalidInput(
+            "session() takes storage_options for s3=True alone; no session was made. Say s3=True, "
+            "or hand them to strandline.spark.enable(spark, storage_options={url: {…}})."
+        )
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an optional dependency
     except ImportError:

@@ -251,12 +251,17 @@ def test_one_format_name_for_reading(spark: SparkSession, table: Table) -> None:
 
 
 def test_what_is_wrong_reaches_the_user(spark: SparkSession, table: Table, tmp_path: Path) -> None:
-    """Messages of our errors come out of Spark as they are."""
+    """[C11] Messages of our errors come out of Spark as they are."""
     strandline.spark.enable(spark)
     with pytest.raises(IllegalArgumentException, match="TableNotFound"):
         spark.read.format("strandline").load(str(tmp_path / "nothing"))
     with pytest.raises(IllegalArgumentException, match="knows no option 'versionsof'"):
         spark.read.format("strandline").option("versionsOf", "1").load(table.url)
+    for option in ("startTime", "endTime", "timestampAsOf"):
+        with pytest.raises(IllegalArgumentException, match=f"option {option} .*'yesterday'"):
+            spark.read.format("strandline").option(option, "yesterday").load(table.url)
+    with pytest.raises(IllegalArgumentException, match="option versionAsOf must be"):
+        spark.read.format("strandline").option("versionAsOf", "newest").load(table.url)
     with pytest.raises(IllegalArgumentException, match="say where the table is"):
         spark.read.format("strandline").load()
     with pytest.raises(strandline.InvalidInput, match="give version or as_of"):

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from strandline.spark import session
 from strandline.spark.s3 import hadoop_settings, s3_package
+from strandline.tableformat.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +57,12 @@ def test_settings_of_s3fs_in_hadoops_words() -> None:
         "fs.s3a.connection.ssl.enabled": "false",
     }
     assert s3_package().startswith("org.apache.hadoop:hadoop-aws:3.")
+
+
+def test_options_that_nobody_would_use_are_refused() -> None:
+    """[C10] Storage options of a session that is not for S3 are not dropped in silence."""
+    with pytest.raises(InvalidInput, match="s3=True"):
+        session(storage_options={"key": "k"})
 
 
 @pytest.mark.proof
