@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
+from typing import Any
 
 import lz4.frame
 import orjson
@@ -11,7 +13,8 @@ import xxhash
 
 import strandline
 from strandline.tableformat import schema as schemas
-from tests.format_spec.places import GOLDEN
+from strandline.tableformat.snapshot_format import SnapshotHeader, SnapshotRanges
+from tests.format_spec.places import GOLDEN, load_schema, validator
 from tests.tables import memory_url
 
 FILE = GOLDEN / "snapshots" / "v1.snap"
@@ -34,11 +37,28 @@ def test_the_golden_snapshot_reads_by_the_book() -> None:
     assert [kind for kind, _ in frames] == [16, 2, 17]
     header, trailer = orjson.loads(frames[0][1]), orjson.loads(frames[2][1])
     assert (header["start_seq"], header["end_seq"], header["start_ts"]) == ("1", "4", None)
+    validator("snapshot_header", strict=True).validate(header)
+    validator("snapshot_trailer", strict=True).validate(trailer)
     columns = schemas.from_json(header["schema"]).arrow.append(pa.field("_seq", pa.int64()))
     batch = pa.ipc.read_record_batch(pa.py_buffer(lz4.frame.decompress(frames[1][1])), columns)
     assert batch.column("_seq").to_pylist() == [1, 2, 3]
     assert batch.column("name").to_pylist() == ["b", None, "d"]
     assert (trailer["records"], trailer["rows"], trailer["max_seq"]) == ("1", "3", "3")
+
+
+def test_schemas_list_the_fields_of_the_code() -> None:
+    """[SNP-1] No drift: what the library writes into header and trailer is in their schemas."""
+    for name, record in (("header", SnapshotHeader), ("trailer", SnapshotRanges)):
+        fields = {field.name for field in dataclasses.fields(record)}
+        schema = load_schema(f"snapshot_{name}")
+        assert set(schema["properties"]) == set(schema["required"]) == fields
+    empty = frame_payload(SnapshotRanges().encode(1))
+    validator("snapshot_trailer", strict=True).validate(empty)
+
+
+def frame_payload(data: bytes) -> Any:
+    """The JSON of a frame without rows."""
+    return orjson.loads(data[20 + 9 :])
 
 
 def test_the_golden_snapshot_is_replayed() -> None:

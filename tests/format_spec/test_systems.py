@@ -99,7 +99,7 @@ def test_the_golden_answer_is_shown_and_goes_on(root: strandline.Catalog) -> Non
 
 
 def test_golden_documents_fit_their_schemas() -> None:
-    """[CAT-5] [USR-2] [MAT-3] Every document of every kind, strictly."""
+    """[CAT-5] [USR-2] [USR-4] [MAT-3] Every document of every kind, strictly."""
     kinds: dict[str, int] = {}
     for file in (SYSTEMS / "catalog").rglob("*.json.lz4"):
         document = codec.decode_document(file.read_bytes(), file.name)
@@ -118,6 +118,10 @@ def test_golden_documents_fit_their_schemas() -> None:
             document
         )
         kinds[kind] = kinds.get(kind, 0) + 1
+    for file in (SYSTEMS / "catalog").glob("*/data/*/_strandline/user_names/*/*"):
+        validator("user_card", strict=True).validate(json.loads(file.read_bytes()))
+        kinds["user_card"] = kinds.get("user_card", 0) + 1
+    assert kinds.pop("user_card") == len(EXPECTED["users"])
     assert set(kinds) == {
         *("catalog_namespace", "catalog_name", "user_manifest", "materialization", "manifest")
     }
