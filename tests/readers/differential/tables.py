@@ -20,6 +20,8 @@ import pytest
 from strandline.api import create_in
 from strandline.tableformat import rolling
 from strandline.tableformat.storage import open_storage
+from strandline.writers import append
+from strandline.writers.segment_file import encode_segment
 from tests.readers.differential import values
 from tests.tables import Script, memory_url
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from strandline.table import Table
     from strandline.tableformat.storage import Storage
+    from strandline.writers.segment_file import SegmentFile
 
 ROW_GROUP = 1_024
 """The least there is: segments of a few thousand rows have several row groups and an index."""
@@ -95,6 +98,10 @@ class World:
         return pa.schema([*(c.field for c in self.columns), *hidden])
 
 
+def _encode_in_haste(*rows: Any, **options: Any) -> SegmentFile:
+    return encode_segment(*rows, **{**options, "in_haste": True})
+
+
 def build(seed: int, kinds: Sequence[pa.DataType] = ()) -> World:
     """The table of a seed, always the same; `kinds`: only columns of these types."""
     return _Builder(seed, kinds).build()
@@ -104,6 +111,8 @@ class _Builder:
     def __init__(self, seed: int, kinds: Sequence[pa.DataType]) -> None:
         self.seed, self.kinds = seed, kinds
         self.random, self.numbers = Random(seed), np.random.default_rng(seed)
+        # Chance of its own, so that a seed has the same rows whatever is done to their files.
+        self.upkeep = Random(f"upkeep {seed}")
         self.script = Script()
         self.story: list[str] = []
         self.keys = 0
@@ -117,10 +126,15 @@ class _Builder:
         self.choose_time()
         with self.maybe_rolling():
             table = self.create(storage)
-            for number in range(random.randint(1, 4)):
+            appends = random.randint(1, 4)
+            hasty = self.upkeep.randrange(2 * appends)
+            for number in range(appends):
                 if number and random.random() < 0.6:
                     self.evolve(table)
-                self.append(table)
+                with self.maybe_in_haste(yes=number == hasty):
+                    self.append(table)
+                if number and self.upkeep.random() < 0.4:
+                    self.compact(table)
         return World(self.seed, storage, tuple(self.columns), self.rows(), tuple(self.story))
 
     # --- the table ---
@@ -211,6 +225,23 @@ class _Builder:
                 for name, value in _ROLL_SOON.items():
                     patch.setattr(rolling, name, value)
             yield
+
+    @contextmanager
+    def maybe_in_haste(self, *, yes: bool) -> Iterator[None]:
+        """An append as by a writer under pressure, which leaves the work for indexes to others."""
+        with pytest.MonkeyPatch.context() as patch:
+            if yes:
+                self.story.append("in haste:")
+                patch.setattr(append, "encode_segment", _encode_in_haste)
+            yield
+
+    def compact(self, table: Table) -> None:
+        """Put what there is into other files; the rows stay as they are."""
+        options: dict[str, Any] = {}
+        if self.upkeep.random() < 0.3:
+            options["target_rows"] = 3 * ROW_GROUP
+        table.compact(min_segments=2, **options)
+        self.story.append(f"compact {options}")
 
     # --- appends ---
 

@@ -7,6 +7,8 @@ from random import Random
 
 import pytest
 
+from strandline.api import open_in
+from strandline.tableformat.segments import STORED
 from tests.readers.differential import harness, tables
 
 TABLES, FILTERS = 160, 10
@@ -27,6 +29,20 @@ def test_scans_of_thousands_of_tables_give_the_rows_that_duckdb_gives() -> None:
     first = secrets.randbelow(10**12)
     for seed in range(first, first + PROOF_TABLES):
         harness.run(seed, PROOF_FILTERS)
+
+
+def test_tables_have_files_of_every_age() -> None:
+    """[E11, E14] Compacted ones, ones that owe their indexes, and appends behind a compaction."""
+    compacted = owing = mixed = numbered = 0
+    for seed in range(40):
+        world = tables.build(seed)
+        segments = open_in(world.storage).scan().plan().segments
+        are_compacted = ["/compact-" in entry.path for entry in segments]
+        compacted += any(are_compacted)
+        mixed += any(are_compacted) and not all(are_compacted)
+        owing += any(entry.index_debt for entry in segments)
+        numbered += any(entry.rows_are == STORED for entry in segments)
+    assert min(compacted, owing, mixed, numbered) >= 2
 
 
 def asked(world: tables.World) -> list[harness.Question]:
