@@ -16,16 +16,27 @@ from strandline.tableformat.expiry import MOST_SKEW_MS
 
 if TYPE_CHECKING:
     from strandline.catalog.chain import Chain, Snapshot
+    from strandline.tableformat.lifecycle import Lifecycle
+    from strandline.tableformat.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The newest version when the grace began, and what it hid."""
+    """The newest version when the grace began, what it hid, and which versions it kept."""
 
     version: int
     """Versions below had been replaced by then; 0: none that is known."""
     floor_ts: int = 0
     trim_seq: int = 0
+    lifecycle: Lifecycle | None = None
+    """None: not known, so every version counts as kept."""
+
+    def keeps(self, version: int) -> bool:
+        """Whether a version could be opened since: it was not given up yet, or it came later.
+
+        What is given up once is never kept again, so one look at the beginning is enough.
+        """
+        return version >= self.version or self.lifecycle is None or self.lifecycle.keeps(version)
 
 
 def begins_ms(chain: Chain) -> int:
@@ -70,12 +81,16 @@ def settled(chain: Chain, head: Snapshot, moment: int) -> Settled:
     if not version:
         return Settled(0)
     if version == head.manifest.version:
-        return Settled(version, head.manifest.floor_ts, head.manifest.trim_seq)
+        return _state_of(head.manifest)
     try:
         then = chain.load(version).manifest
     except ObjectMissing:
-        return Settled(version)  # removed with its neighbours; whatever it hid counts as visible
-    return Settled(version, then.floor_ts, then.trim_seq)
+        return Settled(version)  # removed by a run with a shorter grace
+    return _state_of(then)
+
+
+def _state_of(manifest: Manifest) -> Settled:
+    return Settled(manifest.version, manifest.floor_ts, manifest.trim_seq, manifest.lifecycle)
 
 
 def _by_date(chain: Chain, newest: int, moment: int) -> int:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
 from strandline.maintenance.expire import ExpireOptions, expire
-from strandline.maintenance.reachability import REMEMBERED, has_users
+from strandline.maintenance.reachability import REMEMBERED
 from strandline.maintenance.users_vacuum import expire_all_versions, vacuum_all
-from strandline.tableformat import paths
 
 if TYPE_CHECKING:
     from strandline.catalog.chain import Chain, Snapshot
@@ -56,16 +55,19 @@ class PurgeReport:
 def purge(
     chain: Chain, head: Snapshot, *, grace_ms: int, dry_run: bool
 ) -> tuple[PurgeReport, Snapshot]:
-    """Expire, give up all history older than the grace, and remove what that leaves over."""
+    """Expire, give up all history, and remove what nobody can have open any more.
+
+    Versions of the grace are given up too: one that stayed would be given up by the next run, and
+    its readers would have their grace from there.
+    """
     head = chain.refresh(head)
-    written = chain.storage.modified_ms(paths.manifest_path(head.manifest.version))
-    if has_users(head.manifest):
-        written = chain.storage.clock_ms()  # users may have committed up to now
     version = head.manifest.version
     expired, head = expire(chain, head, ExpireOptions(dry_run=dry_run, grace_ms=grace_ms))
     versions, head = expire_all_versions(
-        chain, head, older_than_ms=grace_ms, retain_last=1, grace_ms=grace_ms, dry_run=dry_run
+        chain, head, older_than_ms=None, retain_last=1, grace_ms=grace_ms, dry_run=dry_run
     )
+    # Readers of what was given up just now have their grace from here, by whichever clock is ahead.
+    given_up = max(chain.storage.clock_ms(), chain.runtime.now_ms(), versions.committed_at)
     swept, head = vacuum_all(chain, head, grace_ms=grace_ms, dry_run=dry_run)
     report = PurgeReport(
         dry_run=dry_run,
@@ -74,6 +76,6 @@ def purge(
         bytes_removed=expired.bytes_removed + swept.bytes_removed,
         tagged=versions.tagged,
         remembered=len(list(chain.storage.folders(REMEMBERED))),
-        complete_after_ms=written + max(grace_ms, MANIFEST_MIN_AGE_MS),
+        complete_after_ms=given_up + max(grace_ms, MANIFEST_MIN_AGE_MS),
     )
     return report, head

@@ -91,7 +91,7 @@ def name_of(path: str) -> Name | None:
 def reachable(chain: Chain, head: Snapshot, settled: Settled) -> tuple[set[str], Snapshot]:
     """Every object that a kept version needs. Anything that cannot be read ends it with an error.
 
-    Kept is what the head keeps, and what was not replaced yet when the grace of readers began;
+    Kept is what the head keeps, and what was not given up yet when the grace of readers began;
     likewise, nobody needs what was hidden by then. The second value is the head that was used in
     the end: another process may give up versions meanwhile.
     """
@@ -99,7 +99,7 @@ def reachable(chain: Chain, head: Snapshot, settled: Settled) -> tuple[set[str],
     known: Snapshot | None = None
     for version in listed_versions(chain):
         if version > head.manifest.version or not (
-            head.manifest.lifecycle.keeps(version) or version >= settled.version
+            head.manifest.lifecycle.keeps(version) or settled.keeps(version)
         ):
             continue
         try:

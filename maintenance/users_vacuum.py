@@ -54,7 +54,7 @@ def expire_all_versions(
     chain: Chain,
     head: Snapshot,
     *,
-    older_than_ms: int,
+    older_than_ms: int | None,
     retain_last: int,
     grace_ms: int,
     dry_run: bool,
@@ -79,11 +79,19 @@ def expire_all_versions(
     if not has_users(head.manifest):
         return report, head
     manifests, tagged = report.manifests_removed, set(report.tagged)
+    committed_at = report.committed_at
     for of in each_user(chain, head, of_user):
         if of is not None:
             manifests += of.manifests_removed
             tagged.update(of.tagged)
-    return replace(report, manifests_removed=manifests, tagged=tuple(sorted(tagged))), head
+            committed_at = max(committed_at, of.committed_at)
+    of_all = replace(
+        report,
+        manifests_removed=manifests,
+        tagged=tuple(sorted(tagged)),
+        committed_at=committed_at,
+    )
+    return of_all, head
 
 
 @dataclass(slots=True)

@@ -136,15 +136,15 @@ def _version_before(chain: Chain, head: Snapshot, moment: int) -> int:
 def remove_versions(chain: Chain, head: Snapshot, before: Settled, *, dry_run: bool) -> list[str]:
     """Remove manifests that were given up: a marker first, and none younger than an hour.
 
-    A version that was replaced within the grace stays: what its readers need is looked up in it.
+    A version that was given up within the grace stays: what its readers need is looked up in it.
     """
     kept = head.manifest.lifecycle
     moment = now_ms(chain) - MANIFEST_MIN_AGE_MS
     due = [
         chain.manifest_path(version)
         for version in listed_versions(chain)
-        if version < before.version
-        and not kept.keeps(version)
+        if not kept.keeps(version)
+        and not before.keeps(version)
         and is_older(chain, chain.manifest_path(version), moment)
     ]
     markers = [
@@ -169,6 +169,8 @@ class VersionsReport:
     manifests_removed: int
     tagged: tuple[int, ...]
     """Older versions that tags keep."""
+    committed_at: int
+    """When the newest version was committed by its own account; of several chains, the latest."""
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -187,23 +189,28 @@ def expire_versions(
     chain: Chain,
     head: Snapshot,
     *,
-    older_than_ms: int,
+    older_than_ms: int | None,
     retain_last: int,
     grace_ms: int,
     dry_run: bool,
 ) -> tuple[VersionsReport, Snapshot]:
-    """Give up versions that have not been the newest for so long; the newest ones always stay."""
+    """Give up versions that have not been the newest for so long; the newest ones always stay.
+
+    `older_than_ms`: None for all of them. Otherwise those of the last hour stay.
+    """
     head = chain.refresh(head)
-    now = now_ms(chain)
-    # The version that was newest then stays: those before it had been replaced by then.
-    below = settled(chain, head, now - max(older_than_ms, MANIFEST_MIN_AGE_MS)).version
-    below = min(below, head.manifest.version - retain_last + 1)
+    below = head.manifest.version - retain_last + 1
+    if older_than_ms is not None:
+        # The version that was newest then stays: those before it had been replaced by then.
+        moment = now_ms(chain) - max(older_than_ms, MANIFEST_MIN_AGE_MS)
+        below = min(below, settled(chain, head, moment).version)
     oldest = max(1, head.manifest.lifecycle.oldest_version, below)
     if below > head.manifest.lifecycle.oldest_version and below > 1 and not dry_run:
         change = MetadataChange((GiveUpVersions(below),))
         head = commit(chain, head, change, operation="expire_versions").snapshot
         oldest = head.manifest.lifecycle.oldest_version
-    before = settled(chain, head, now - grace_ms)
+    # The clock is asked again: without a grace, what was given up just now may go at once.
+    before = settled(chain, head, now_ms(chain) - grace_ms)
     removed = remove_versions(chain, head, before, dry_run=dry_run)
     report = VersionsReport(
         dry_run=dry_run,
@@ -211,5 +218,6 @@ def expire_versions(
         oldest_version=oldest,
         manifests_removed=len(removed),
         tagged=tuple(sorted(v for v in head.manifest.lifecycle.tagged if v < oldest)),
+        committed_at=head.manifest.commit.committed_at,
     )
     return report, head

@@ -168,8 +168,8 @@ class EndsThings:
         """Give up versions that have not been the newest for `older_than`, except tagged ones.
 
         The newest `retain_last` stay in any case, and so does every version of the last hour.
-        What was the newest within `grace` cannot be opened by its number any more, and its files
-        stay until then for those who have it open.
+        What is given up cannot be opened by its number any more; its files stay for `grace`, for
+        those who have it open, and go in a later run.
         """
         from strandline.maintenance import users_vacuum as work  # noqa: PLC0415
 
@@ -205,8 +205,9 @@ class EndsThings:
     def purge(self, *, dry_run: bool = True, grace: str | timedelta | int = "24h") -> PurgeReport:
         """Remove the bytes of everything that was deleted, trimmed or expired before `grace`.
 
-        History goes with it: only versions of the grace and tagged ones stay. The report says
-        from when on a further run leaves nothing of what is hidden now.
+        History goes with it: only the newest version and tagged ones can still be opened. Files
+        stay for `grace`, for those who have an older version open. The report says from when on
+        a further run leaves nothing of what is hidden now.
         """
         from strandline.maintenance import purge as work  # noqa: PLC0415
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -13,7 +14,7 @@ import pytest
 
 from strandline.api import create_in, open_in
 from strandline.tableformat import rolling
-from strandline.tableformat.errors import ImplausibleExpiry
+from strandline.tableformat.errors import CommitConflict, ImplausibleExpiry
 from strandline.tableformat.windows import DAY_MS, HOUR_MS
 from tests.faults.ledger import check_store
 from tests.faults.storage import FaultyStorage
@@ -42,6 +43,11 @@ NEWEST = 10
 BEFORE = list(range(NEWEST + 1))
 """Row n is n days old; the newest was appended a moment ago. With a TTL of a week, 8 and 9 go."""
 TRIM_TO = 2
+OLDER = 14
+"""The version that was the newest until a moment ago: a purge gives it up."""
+TAGGED = [0, 1, 2]
+PINNED = {"newest": BEFORE, "older": BEFORE[:-1], "tag": TAGGED}
+"""What readers see that opened the table before."""
 
 
 class Jumping(Clock):
@@ -116,6 +122,14 @@ def _read(table: Table, pair: Pair) -> None:
     pair.seen.append(sorted(numbers(table)))
 
 
+def _purge(table: Table, pair: Pair) -> None:
+    """All that others may have open is given up: untagged, or not the newest."""
+    del pair
+    with suppress(CommitConflict):  # the other one was faster
+        table.untag("tagged")
+    table.purge(dry_run=False)
+
+
 class _NoWaiting(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         del timeout
@@ -140,13 +154,14 @@ OPERATIONS: dict[str, Callable[[Table, Pair], Any]] = {
     "compact": lambda table, _: table.compact(min_segments=2),
     "vacuum": lambda table, _: table.vacuum(dry_run=False),
     "trim": _trim,
+    "purge": _purge,
     "read": _read,
     "follow": _follow,
 }
 PAIRS = list(product(OPERATIONS, OPERATIONS))
 
 
-def _handle(world: World, storage: Storage, name: str, version: int | None = None) -> Table:
+def _handle(world: World, storage: Storage, name: str, version: int | str | None = None) -> Table:
     return open_in(storage, version, runtime=world.runtime(name))
 
 
@@ -162,8 +177,11 @@ def interleave(
         world = World(0, memory_store_with(_objects(), clock.store_ms), clock)
         faulty = FaultyStorage(world.store, clock_ms=clock.store_ms)
         table, other = _handle(world, faulty, "first"), _handle(world, world.store, "second")
-        reader = _handle(world, world.store, "reader", table.version)
-        assert sorted(numbers(reader)) == BEFORE
+        readers = {
+            name: _handle(world, world.store, "reader", version)
+            for name, version in (("newest", table.version), ("older", OLDER), ("tag", "tagged"))
+        }
+        assert {name: sorted(numbers(reader)) for name, reader in readers.items()} == PINNED
         faulty.trace.clear()
         pair = Pair([], [])
 
@@ -178,7 +196,7 @@ def interleave(
         if stop is not None and stop >= len(faulty.trace):
             meanwhile()
         forget_everything()
-        _check(world, reader, pair, grace_is_over=clock.peek_ms() > START_MS + DAY_MS)
+        _check(world, readers, pair, grace_is_over=clock.peek_ms() > START_MS + DAY_MS)
     return len(faulty.trace)
 
 
@@ -186,10 +204,10 @@ def _run(name: str, table: Table, pair: Pair) -> None:
     try:
         OPERATIONS[name](table, pair)
     except ImplausibleExpiry:
-        assert name == "expire"
+        assert name in ("expire", "purge")
 
 
-def _check(world: World, reader: Table, pair: Pair, *, grace_is_over: bool) -> None:
+def _check(world: World, readers: dict[str, Table], pair: Pair, *, grace_is_over: bool) -> None:
     head = check_store(world.store)
     table = _handle(world, world.store, "after")
     assert head.trim_seq in (0, TRIM_TO)
@@ -202,10 +220,11 @@ def _check(world: World, reader: Table, pair: Pair, *, grace_is_over: bool) -> N
         assert set(visible) <= set(seen) <= {*BEFORE, *pair.added}
         assert seen == sorted(set(seen))
     if not grace_is_over:
-        assert sorted(numbers(reader)) == BEFORE
-        assert sorted(numbers(open_in(world.store, "tagged"))) == [
-            n for n in range(3) if n in visible
-        ]
+        assert {name: sorted(numbers(reader)) for name, reader in readers.items()} == PINNED
+        if "tagged" in table.tags():
+            assert sorted(numbers(open_in(world.store, "tagged"))) == [
+                n for n in TAGGED if n in visible
+            ]
 
 
 def _time_of(n: int) -> int:

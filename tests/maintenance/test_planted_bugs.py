@@ -44,7 +44,7 @@ def _floor_falls(patch: Patch) -> None:
 
 
 def _believes_any_clock(patch: Patch) -> None:
-    patch.setattr(expire, "_check_plausible", lambda *_: None)
+    patch.setattr(expire, "_allowed_share", lambda *_: 1.0)
 
 
 def _does_not_verify(patch: Patch) -> None:
@@ -84,9 +84,13 @@ def _drops_without_a_second_look(patch: Patch) -> None:
 def _vacuums_by_todays_floor(patch: Patch) -> None:
     def today(_: Any, head: Any, __: int) -> grace.Settled:
         found = head.manifest
-        return grace.Settled(found.version, found.floor_ts, found.trim_seq)
+        return grace.Settled(found.version, found.floor_ts, found.trim_seq, found.lifecycle)
 
     patch.setattr(vacuum, "settled", today)
+
+
+def _gives_up_without_grace(patch: Patch) -> None:
+    patch.setattr(grace.Settled, "keeps", lambda self, version: version >= self.version)
 
 
 def _trusts_one_clock(patch: Patch) -> None:
@@ -189,6 +193,18 @@ PLANTED: list[tuple[Callable[[Patch], None], Callable[[], None], str]] = [
         _vacuums_by_todays_floor,
         lambda: test_vacuum.test_a_reader_has_its_grace_from_when_its_rows_were_hidden("trim"),
         "sorted(numbers(reader)) == expected",
+    ),
+    (
+        _gives_up_without_grace,
+        lambda: test_vacuum.test_a_reader_has_its_grace_from_when_its_version_was_given_up(
+            "tag", "purge"
+        ),
+        "sorted(numbers(reader)) == [0, 1]",
+    ),
+    (
+        _gives_up_without_grace,
+        test_vacuum.test_what_was_kept_a_grace_ago_and_cannot_be_told_stays,
+        "files == set(segments_of(world))",
     ),
     (
         _trusts_one_clock,

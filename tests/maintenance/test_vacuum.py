@@ -98,7 +98,7 @@ def test_every_kind_of_object_is_registered() -> None:
         rows = [row(NOW - n // 900, n) for n in range(70_000)]
         table.append(rows)
     world.wait(2 * DAY_MS)
-    table.expire_versions(older_than="1h")
+    table.expire_versions(older_than="1h", grace=0)
 
     found = {path: name_of(path) for path in world.files()}
 
@@ -224,9 +224,12 @@ def test_versions_go_by_the_time_since_they_were_replaced() -> None:
     report = table.expire_versions("1d")
 
     # Version 5 was the newest until a moment ago, however old it is.
-    assert (report.oldest_version, report.tagged) == (5, (2,))
+    assert (report.oldest_version, report.tagged, report.manifests_removed) == (5, (2,), 0)
+    world.wait(DAY_MS + MINUTE_MS)
+    removed = table.expire_versions("7d").manifests_removed
     left = {paths.manifest_version(p.rpartition("/")[2]) for p in world.files(paths.MANIFESTS)}
     assert left == {2, 5, 6, 7}
+    assert removed == 3
     assert world.files(paths.GC_MARKERS) == [paths.gc_marker_path(5)]
     assert numbers(world.open("keep")) == [0]
     assert numbers(world.open(5)) == [0, 1, 2]
@@ -281,6 +284,7 @@ def test_a_run_that_ended_between_commit_and_removal_is_finished_by_the_next() -
         table.expire_versions("1h")
     with pytest.raises(VersionNotFound):
         world.open(2)
+    world.wait(2 * DAY_MS)
 
     table.vacuum(dry_run=False)
 
@@ -322,6 +326,72 @@ def test_a_reader_has_its_grace_from_when_its_rows_were_hidden(hide: str) -> Non
     assert removed or len(segments_of(world)) == 1
     with pytest.raises(MissingFile):
         numbers(reader)
+
+
+PINNED = {"version": 3, "tag": "x"}
+
+
+@pytest.mark.parametrize("way", ["expire_versions", "maintain", "purge"])
+@pytest.mark.parametrize("pin", PINNED)
+def test_a_reader_has_its_grace_from_when_its_version_was_given_up(pin: str, way: str) -> None:
+    """[C8] [C9] [VAC-5] [TAG-4] However long ago it was replaced, by number or by a tag."""
+    world = Aging()
+    with mock.patch.multiple(rolling, **SMALL):
+        table = hourly(world, 5)
+    table.tag("x", 3)
+    table.compact(min_segments=2)
+    world.wait(9 * DAY_MS)
+    table.append([row(NOW, 5)])
+    if pin == "tag":
+        table.expire_versions("7d")
+        world.wait(2 * DAY_MS)
+        table.vacuum(dry_run=False)
+    reader = world.open(PINNED[pin])
+    assert sorted(numbers(reader)) == [0, 1]
+
+    table.untag("x")
+    table.append([row(NOW, 6)])
+    give_up = {
+        "expire_versions": lambda: table.expire_versions("7d"),
+        "maintain": table.maintain,
+        "purge": lambda: table.purge(dry_run=False),
+    }
+    for hours in (0, 12, 11):
+        world.wait(hours * HOUR_MS)
+        give_up[way]()
+        table.vacuum(dry_run=False)
+        PAGES.clear()
+        assert sorted(numbers(reader)) == [0, 1]
+    world.wait(2 * HOUR_MS)
+    table.vacuum(dry_run=False)
+
+    assert sorted(numbers(world.open())) == list(range(7))
+    assert table.verify(deep=True).ok
+    with pytest.raises(MissingFile):
+        numbers(reader)
+
+
+def test_what_was_kept_a_grace_ago_and_cannot_be_told_stays() -> None:
+    """[C8] [VAC-5] Where the version that would tell is gone, all that is listed counts as kept."""
+    world = Aging()
+    table = hourly(world, 5)
+    table.compact(min_segments=2)
+    world.wait(2 * DAY_MS)
+    telling = table.version
+    table.append([row(NOW, 5)])
+    world.wait(2 * HOUR_MS)
+    table.expire_versions("1h")
+    world.store.delete([paths.manifest_path(telling)])
+    files = set(segments_of(world))
+    world.wait(22 * HOUR_MS - MINUTE_MS)
+
+    table.vacuum(dry_run=False)
+
+    assert files == set(segments_of(world))
+    world.wait(DAY_MS)
+    table.vacuum(dry_run=False)
+    assert len(segments_of(world)) < len(files)
+    assert table.verify(deep=True).ok
 
 
 def test_a_shorter_grace_between_two_longer_ones_stops_neither() -> None:
