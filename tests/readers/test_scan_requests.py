@@ -15,11 +15,15 @@ import pytest
 from strandline.api import create_in, open_in
 from strandline.catalog.page_cache import PAGES
 from strandline.readers import split_reader
+from strandline.readers.index_reader import CACHE
 from strandline.readers.split_reader import read_split
 from strandline.readers.splits import Split
 from strandline.tableformat import page_table
 from strandline.tableformat.binding import bind
 from strandline.tableformat.filter_parser import filter_from
+from strandline.tableformat.hidden_columns import TS_ID
+from strandline.tableformat.indexes.catalog import decode_catalog
+from strandline.tableformat.indexes.reference import SEGMENT, path_of
 from strandline.tableformat.stores.memory import MemoryStorage
 from tests.parquet_pages import pages_of
 from tests.tables import START_MS, Script
@@ -28,10 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from strandline.table import Table
+    from strandline.tableformat.segments import SegmentEntry
 
 ROWS, ROW_GROUP, ZONE = 130_000, 32_768, 1_024
 GROUPS = 4
 MAX_GAP = 64 * 1024
+END_BYTES = 128 * 1024
+"""So much of the end of an index file is read with its catalog."""
 
 
 class Counted(MemoryStorage):
@@ -51,27 +58,32 @@ class Counted(MemoryStorage):
 
 
 @cache
-def written() -> str:
-    """Two segments of five columns, four row groups each, with pages that are zones."""
-    name = "scan-requests"
+def written(*, indexed: bool = False) -> str:
+    """Two segments of five columns, four row groups each, with pages that are zones.
+
+    `indexed`: with postings of keys, which are spread over both segments then.
+    """
+    name = f"scan-requests-{indexed}"
     table = create_in(
         MemoryStorage(name),
         {"at": "int64", "key": "int64", "word": "string", "x": "float64", "y": "float64"},
         runtime=Script().runtime(),
         time_column="at",
         row_group_rows=ROW_GROUP,
-        indexes=False,  # what execution does by itself
+        # Without: what execution does by itself.
+        indexes={"key": ["postings"], "word": [], "x": [], "y": []} if indexed else False,
         zone_rows=ZONE,
         zone_pages=True,
     )
     random = np.random.default_rng(3)
+    spread = random.permutation(2 * ROWS) if indexed else None
     for batch in range(2):
         numbers = np.arange(batch * ROWS, (batch + 1) * ROWS)
         table.append(
             pa.table(
                 {
                     "at": START_MS + numbers,
-                    "key": random.permutation(numbers),
+                    "key": random.permutation(numbers) if spread is None else spread[numbers],
                     "word": random.choice(["red", "green", "blue"], ROWS),
                     "x": random.random(ROWS),
                     "y": random.random(ROWS),
@@ -97,12 +109,25 @@ class World:
 @pytest.fixture
 def world() -> Iterator[World]:
     """The same two segments for every test, and cold caches."""
-    storage = Counted(written())
+    yield from opened(written())
+
+
+@pytest.fixture
+def indexed_world() -> Iterator[World]:
+    """Two segments with index files, and cold caches."""
+    yield from opened(written(indexed=True))
+
+
+def opened(name: str) -> Iterator[World]:
+    """The table as a process finds it that has just begun."""
+    storage = Counted(name)
     table = open_in(storage)
     PAGES.clear()
+    CACHE.clear()
     storage.requests.clear()
     yield World(storage, table)
     PAGES.clear()
+    CACHE.clear()
 
 
 def files(world: World) -> list[tuple[str, bytes, pq.FileMetaData]]:
@@ -315,11 +340,74 @@ def test_a_point_lookup_reads_the_rest_only_where_it_hits(
 
 
 def _merged_sizes(ranges: list[tuple[int, int]]) -> list[int]:
-    """Sizes of requests, with neighbours at most 64 KiB apart as one."""
-    merged: list[list[int]] = []
+    return [size for _, _, size in merged("", ranges)]
+
+
+def merged(path: str, ranges: list[tuple[int, int]]) -> list[tuple[str, int, int]]:
+    """Requests for some places and sizes, with neighbours at most 64 KiB apart as one."""
+    found: list[list[int]] = []
     for start, size in sorted(ranges):
-        if merged and start - merged[-1][1] <= MAX_GAP:
-            merged[-1][1] = start + size
+        if found and start - found[-1][1] <= MAX_GAP:
+            found[-1][1] = start + size
         else:
-            merged.append([start, start + size])
-    return [end - start for start, end in merged]
+            found.append([start, start + size])
+    return [(path, start, end - start) for start, end in found]
+
+
+# --- through index files ---
+
+
+def index_requests(
+    world: World, entry: SegmentEntry, *places: tuple[int, str]
+) -> list[tuple[str, int, int]]:
+    """The end of an index file with its catalog, and the wanted indexes that lie before it."""
+    assert entry.index is not None
+    path = path_of(entry.path)
+    data = world.storage.read(path)
+    catalog = decode_catalog(data[-entry.index.catalog_bytes :], entry.index, path)
+    end = len(data) - END_BYTES
+    assert end > 0
+    blobs = [blob for place in places if (blob := catalog.find(*place))]
+    assert len(blobs) == len(places)
+    before = [(blob.offset, blob.size) for blob in blobs if blob.offset < end]
+    return [(path, end, END_BYTES), *merged(path, before)]
+
+
+def test_a_point_lookup_reads_postings_and_the_pages_of_one_zone(indexed_world: World) -> None:
+    """[E10, E7] Cold: of both files the catalog and the postings; warm: the rows alone."""
+    world = indexed_world
+    first, second = splits(world)
+    keys = world.table.scan(columns=["key"], start_seq=ROWS).to_arrow().column("key")
+    row = 30 * ZONE + 5
+    wanted = keys[row].as_py()
+    columns = ["at", "key", "x", "y"]
+    places = ((2, "postings"), (SEGMENT, "pages"))
+    indexes = [
+        one for split in (first, second) for one in index_requests(world, split.entry, *places)
+    ]
+    assert len(indexes) > 2, "postings are larger than the end of a file that is read at once"
+    zone = [zone_request(world, second, name, 30) for name in columns]
+    pages = merged(second.entry.path, zone)
+    PAGES.clear()
+    CACHE.clear()
+    world.asked()
+
+    for expected in (indexes + pages, pages):
+        found = world.table.scan(columns, f"key = {wanted}").to_arrow()
+        assert found.column("at").to_pylist() == [START_MS + ROWS + row]
+        assert world.asked() == sorted(expected)
+
+
+def test_the_earliest_rows_take_one_zone_of_one_file(indexed_world: World) -> None:
+    """[E10, E6] ORDER BY `_ts` LIMIT: the rank of one file, and a page of each column."""
+    world = indexed_world
+    first, second = splits(world)
+    for descending, split, zone in ((False, first, 0), (True, second, (ROWS - 1) // ZONE)):
+        indexes = index_requests(world, split.entry, (TS_ID, "rank"), (SEGMENT, "pages"))
+        zones = [zone_request(world, split, name, zone) for name in ("at", "x")]
+        pages = merged(split.entry.path, zones)
+        world.asked()
+        for expected in (indexes + pages, pages):
+            scan = world.table.scan(["x"], order_by="_ts", descending=descending, limit=10)
+            assert scan.to_arrow().num_rows == 10
+            assert world.asked() == sorted(expected)
