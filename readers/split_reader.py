@@ -215,7 +215,7 @@ class SplitReader:
         found = [entry.min_seq if n is None else base + n for n in chunks.least_of(name)]
         onwards = np.minimum.accumulate(np.array(found, np.int64)[::-1])[::-1]
         groups = np.searchsorted(chunks.group_starts, firsts, side="right") - 1
-        return np.maximum(onwards[groups], entry.min_seq).tolist()
+        return [int(least) for least in np.maximum(onwards[groups], entry.min_seq)]
 
     def _share(self, rows: Ranges) -> int:
         """What rows may take in memory, were all columns of the file needed."""
