@@ -22,7 +22,7 @@ from strandline.spark.request import (
 from strandline.spark.seen_columns import check_names_hold
 from strandline.spark.sources import SOURCES
 from strandline.spark.streams import STREAMS
-from strandline.tableformat.errors import InvalidInput, StrandlineError
+from strandline.tableformat.errors import InvalidInput, StrandlineError, TableExists, TableNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,6 +111,9 @@ class _Answers:
             case "save":
                 _save(payload, request["mode"], request["options"], request["relation"])
                 return b"{}"
+            case "check_unused":
+                _check_unused(request["name"], url_from_spark(request["path"]))
+                return b"{}"
         return orjson.dumps(_about_stream(request))
 
     def _open(self, url: str, request: ReadRequest) -> dict[str, Any]:
@@ -131,6 +134,19 @@ def _about_stream(request: dict[str, Any]) -> Any:
         case "stream_stop":
             return STREAMS.stop(request["stream"])
     raise StrandlineError(f"Java asked for {request['operation']!r}, which nobody knows")
+
+
+def _check_unused(name: str, url: str) -> None:
+    """Refuse to make a table of Spark's catalog out of rows where a table of ours is."""
+    try:
+        open_table(url, storage_options=SOURCES.options_for(url))
+    except TableNotFound:
+        return
+    raise TableExists(
+        f"Spark's catalog does not know {name}, and there is a Strandline table at {url} already; "
+        "Spark would replace all its rows. Nothing was written. Say CREATE TABLE "
+        f"{name} USING strandline LOCATION '{url}' and then append, or use mode('overwrite')."
+    )
 
 
 def _save(

@@ -26,7 +26,7 @@ public final class ScanRule extends Rule {
   /** The option that marks a relation as prepared. */
   static final String PLANNED = "strandlinePlanned";
 
-  /** Added to the session's own rules, once. */
+  /** Added to the session's own rules, once, with the rule for tables that Spark's catalog makes. */
   static void install(SparkSession session) {
     List rules = Scala.list(session.experimental().extraOptimizations());
     for (Iterator each = rules.iterator(); each.hasNext(); ) {
@@ -36,6 +36,7 @@ public final class ScanRule extends Rule {
     }
     ArrayList more = new ArrayList(rules);
     more.add(new ScanRule());
+    more.add(new CreateRule());
     session.experimental().extraOptimizations_$eq(Scala.seq(more));
   }
 

@@ -90,6 +90,31 @@ def test_streams_from_table_to_table(spark: SparkSession, tmp_path: Path) -> Non
     assert sorted(numbers_in(strandline.open_table(tmp_path / "to"))) == list(range(0, 40, 2))
 
 
+@pytest.mark.parametrize("mode", ["append", "ignore"])
+def test_a_new_name_in_sparks_catalog_replaces_no_rows(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    """[C1] Spark makes a table it does not know by replacing; where one is, that is refused."""
+    strandline.spark.enable(spark)
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"})
+    table.append([{"n": 1}])
+    rows = spark.range(5, 7).selectExpr("id AS n").write.format("strandline").mode(mode)
+
+    with pytest.raises(IllegalArgumentException, match="CREATE TABLE unknown USING strandline"):
+        rows.option("path", table.url).saveAsTable("unknown")
+
+    assert numbers_in(table.refresh()) == [1]
+    spark.sql(f"CREATE TABLE known USING strandline LOCATION '{table.url}'")
+    rows.option("path", table.url).saveAsTable("known")
+    rows.option("path", str(tmp_path / "new")).saveAsTable("made")
+    try:
+        assert sorted(numbers_in(table.refresh())) == ([1, 5, 6] if mode == "append" else [1])
+        assert [row.n for row in spark.sql("SELECT n FROM made ORDER BY n").collect()] == [5, 6]
+    finally:
+        spark.sql("DROP TABLE known")
+        spark.sql("DROP TABLE made")
+
+
 def run_stream(rows: DataFrame, sink: str, checkpoint: Path, road: str = "strandline") -> None:
     """Write what a stream has now."""
     writer = rows.writeStream.format(road).option("checkpointLocation", str(checkpoint))
