@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.maintenance.expire import ExpireOptions, expire
+from strandline.maintenance.grace import now_ms
 from strandline.maintenance.reachability import can_walk, has_users
 from strandline.maintenance.users_vacuum import expire_all_versions, vacuum_all
-from strandline.tableformat.errors import CommitConflict
+from strandline.tableformat.errors import CommitConflict, VersionNotFound
 from strandline.tableformat.retention import DropIfEmpty, seems_empty
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def maintain(
         progress("compact", 1, 1)
         head = chain.refresh(head)
     if history_ms is not None:
+        # Versions tell since when a table that is to end has been empty.
+        history_ms = max(history_ms, head.manifest.config.delete_on_empty_ms)
         progress("expire_versions", 0, 1)
         steps["expire_versions"], head = expire_all_versions(
             chain,
@@ -95,16 +98,30 @@ def drop_if_empty(chain: Chain, head: Snapshot) -> tuple[bool, Snapshot]:
     head = chain.refresh(head)
     manifest = head.manifest
     min_age = manifest.config.delete_on_empty_ms
-    now = chain.storage.clock_ms()
     if not can_walk(manifest):
         return False, head  # its rows may be listed elsewhere
     if not min_age or manifest.dropped_at is not None or not seems_empty(manifest):
         return False, head
-    used = [r.committed_at for r in manifest.history if r.operation not in _HOUSEKEEPING]
-    if max(used, default=manifest.history[-1].committed_at) > now - min_age:
+    if not _was_empty_since(chain, head, now_ms(chain) - min_age):
         return False, head
+    change = MetadataChange((DropIfEmpty(manifest.version),))
     try:
-        head = commit(chain, head, MetadataChange((DropIfEmpty(),)), operation="drop").snapshot
+        head = commit(chain, head, change, operation="drop").snapshot
     except CommitConflict:
         return False, chain.refresh(head)
     return True, head
+
+
+def _was_empty_since(chain: Chain, head: Snapshot, moment: int) -> bool:
+    """Whether no row was visible at a time, and nobody has used the table since.
+
+    Both are asked: rows that expire leave without anybody's doing.
+    """
+    history = head.manifest.history
+    used = [record.committed_at for record in history if record.operation not in _HOUSEKEEPING]
+    if max(used, default=history[-1].committed_at) > moment:
+        return False
+    try:
+        return seems_empty(chain.as_of(max(0, moment), head).manifest)
+    except VersionNotFound:
+        return False  # nobody can tell any more, or the table is younger

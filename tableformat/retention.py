@@ -99,7 +99,10 @@ class RaiseFilesFloor:
 
 @dataclass(frozen=True, slots=True)
 class DropIfEmpty:
-    """The table ends, unless a row came meanwhile: the version it lands on decides."""
+    """The table ends, unless anything came meanwhile: rows, other settings, a second look."""
+
+    judged: int
+    """The version that was found to be empty for long."""
 
 
 Retention = (
@@ -134,7 +137,7 @@ def apply_retention(draft: Manifest, action: Retention, committed_at: int) -> Ma
     if isinstance(action, RaiseFilesFloor):
         floor = min(max(action.files_floor, draft.files_floor), draft.files_version)
         return replace(draft, files_floor=floor)
-    return _drop(draft, committed_at)
+    return _drop(draft, action, committed_at)
 
 
 # --- rows --------------------------------------------------------------------------------------
@@ -263,9 +266,14 @@ def _give_up(draft: Manifest, action: GiveUpVersions) -> Manifest:
     return replace(draft, lifecycle=replace(draft.lifecycle, oldest_version=below))
 
 
-def _drop(draft: Manifest, committed_at: int) -> Manifest:
+def _drop(draft: Manifest, action: DropIfEmpty, committed_at: int) -> Manifest:
     if not seems_empty(draft):
         raise CommitConflict("the table has rows again and stays. Nothing was changed.")
+    if draft.version != action.judged + 1:
+        raise CommitConflict(
+            f"the table has changed since version {action.judged} and stays. Nothing was changed. "
+            "The next run of maintain decides anew."
+        )
     return replace(draft, dropped_at=committed_at)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -11,7 +12,7 @@ from strandline.catalog import tidy
 from strandline.catalog.commit import commit
 from strandline.catalog.manifest_service import ManifestService
 from strandline.catalog.page_cache import PAGES
-from strandline.maintenance import reachability
+from strandline.maintenance import maintain, reachability
 from strandline.maintenance import vacuum as work
 from strandline.maintenance.reachability import KINDS, REFERENCED, name_of
 from strandline.tableformat import paths, rolling, windows
@@ -579,7 +580,7 @@ def test_maintenance_follows_the_settings_and_may_run_twice() -> None:
 
 
 def test_an_empty_table_ends_only_when_it_was_empty_for_long() -> None:
-    """[O7] 0 is off; the age counts from its last use, not from its last maintenance."""
+    """[O7] 0 is off; the age counts from its last use and from when its last row was hidden."""
     world = Aging(ttl="6h")
     table = hourly(world, 1)
     world.wait(2 * DAY_MS)
@@ -592,9 +593,56 @@ def test_an_empty_table_ends_only_when_it_was_empty_for_long() -> None:
     world.wait(HOUR_MS + MINUTE_MS)
     assert not table.maintain().dropped
     world.wait(8 * HOUR_MS)
+    # Row 1 was visible until this run, which has expired it.
+    assert numbers(table) == [1]
+    assert not table.maintain().dropped
+    assert numbers(table) == []
+    world.wait(30 * MINUTE_MS)
+    assert not table.maintain().dropped
+    world.wait(31 * MINUTE_MS)
     assert table.maintain().dropped
     with pytest.raises(TableDropped):
         world.open()
+
+
+def test_a_table_ends_after_longer_than_its_versions_are_kept() -> None:
+    """[O7] Daily runs that raise floors and give up versions do not put the end off for ever."""
+    world = Aging(ttl="6h")
+    table = hourly(world, 1)
+    table.set(delete_on_empty_secs=10 * 24 * 3600, history="1d")
+    days = 0
+    while not table.maintain().dropped:
+        world.wait(DAY_MS)
+        days += 1
+        assert days < 20
+
+    assert days == 11
+
+
+@pytest.mark.parametrize("change", ["set", "append", "tag"])
+def test_what_comes_before_the_drop_lands_keeps_the_table(change: str) -> None:
+    """[O7] [DRP-1] Another setting, a row, even another run: whoever comes next decides anew."""
+    world = Aging(ttl="6h")
+    table = hourly(world, 1)
+    table.set(delete_on_empty_secs=3600)
+    world.wait(2 * DAY_MS)
+    assert not table.maintain().dropped
+    world.wait(2 * DAY_MS)
+    other = world.open()
+    changes = {
+        "set": lambda: other.set(delete_on_empty_secs=0),
+        "append": lambda: other.append([row(world.script.now, 2)]),
+        "tag": lambda: other.tag("x"),
+    }
+    right = maintain.commit
+
+    def late(*args: Any, **named: Any) -> Any:
+        changes[change]()
+        return right(*args, **named)
+
+    with mock.patch.object(maintain, "commit", late):
+        assert not table.maintain().dropped
+    assert world.open().version > 0
 
 
 def test_a_page_that_vacuum_may_have_removed_is_refused() -> None:

@@ -136,7 +136,10 @@ def test_an_empty_table_is_dropped_only_if_it_is_still_empty() -> None:
     world = Aging()
     table = hourly(world, 2)
     with pytest.raises(CommitConflict, match="has rows again"):
-        apply_retention(table.manifest, DropIfEmpty(), NOW)
+        apply_retention(table.manifest, DropIfEmpty(table.version - 1), NOW)
     table.trim(2)
+    with pytest.raises(CommitConflict, match="decides anew"):
+        apply_retention(table.manifest, DropIfEmpty(table.version - 2), NOW)
 
-    assert apply_retention(table.manifest, DropIfEmpty(), NOW).dropped_at == NOW
+    dropped = apply_retention(table.manifest, DropIfEmpty(table.version - 1), NOW)
+    assert dropped.dropped_at == NOW
