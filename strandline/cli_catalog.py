@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import strandline
-from strandline import cli_input, cli_options, cli_output, cli_progress
+from strandline import cli_input, cli_namespaces, cli_options, cli_output, cli_progress
 from strandline.tableformat.errors import StrandlineError
 from strandline.tableformat.redaction import redact
 
@@ -44,7 +44,7 @@ def add_actions(catalog: ArgumentParser) -> None:
     action("rename", "give a table another name", _rename, "table", "to")
     purge = action("purge", "remove the files of dropped tables", _purge, "namespace")
     purge.add_argument("--older-than", default="24h", metavar="DURATION")
-    action("drop-namespace", "drop a namespace without tables", _drop_namespace, "namespace")
+    cli_namespaces.add_actions(action)
     maintain = action("maintain", "maintain all tables by their own settings", _maintain)
     maintain.add_argument("namespace", nargs="?", metavar="NAMESPACE")
     maintain.add_argument("--dry-run", action="store_true", help="only say what would be done")
@@ -120,12 +120,6 @@ def _rename(given: Namespace) -> int:
 def _purge(given: Namespace) -> int:
     found = _catalog(given).purge(given.namespace, older_than=given.older_than)
     return _print_tables(found, given)
-
-
-def _drop_namespace(given: Namespace) -> int:
-    info = _catalog(given).drop_namespace(given.namespace)
-    cli_output.print_facts(info.to_json(), as_json=given.json)
-    return 0
 
 
 def _maintain(given: Namespace) -> int:

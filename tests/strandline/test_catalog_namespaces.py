@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import suppress
 from datetime import timedelta
@@ -189,3 +190,36 @@ def test_the_command_maintains_a_catalog(
     assert main(["catalog", "drop-namespace", root, "n"]) == 1
     assert main(["catalog", "drop", root, "n.a"]) == 0
     assert main(["catalog", "drop-namespace", root, "n", "--json"]) == 0
+
+
+def test_the_command_keeps_namespaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """[O6] Created, changed and described from a shell, with every default that there is."""
+    root = str(tmp_path)
+
+    def run(action: str, *more: str) -> dict[str, Any]:
+        assert main(["catalog", action, root, "logs", *more, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    made = run(
+        "create-namespace", "--ttl", "7d", "--timestamping", "client-prefer", "--create-on-append"
+    )
+    assert made["defaults"] == {
+        "ttl": "7d", "timestamping": "client-prefer", "create_on_append": True,
+    }  # fmt: skip
+    columns = ("--schema", "at:timestamptz,price:decimal(10,2)", "--time-column", "at")
+    changed = run(
+        "set-namespace", *columns, "--create-on-read", "--no-create-on-append", "--unset", "ttl"
+    )
+    assert changed["defaults"] == {
+        "timestamping": "client-prefer", "create_on_append": False, "create_on_read": True,
+        "schema": {"at": "timestamptz", "price": "decimal(10,2)"}, "time_column": "at",
+    }  # fmt: skip
+    assert run("describe-namespace") == changed
+    assert strandline.Catalog(root).open_table("logs.x").schema.names == ["at", "price"]
+
+    for wrong in (["--ttl", "x"], ["--unset", "colour"], ["--ttl", "1d", "--unset", "ttl"]):
+        assert main(["catalog", "set-namespace", root, "logs", *wrong]) == 1
+    assert main(["catalog", "describe-namespace", root, "none"]) == 1
+    assert main(["catalog", "create-namespace", root, "logs"]) == 1
+    assert run("describe-namespace") == changed
