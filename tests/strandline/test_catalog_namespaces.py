@@ -16,7 +16,7 @@ import strandline
 from strandline.cli import main
 from strandline.tableformat import names
 from strandline.tableformat.storage import open_storage
-from tests.hostile_names import HOSTILE
+from tests.hostile_names import HOSTILE, NESTING, REFUSED
 from tests.strandline.test_catalog import COLUMNS
 from tests.tables import Script, memory_url
 
@@ -131,6 +131,28 @@ def test_a_table_that_arrives_while_its_namespace_is_dropped_keeps_it(place: Pla
 
     listed = [t.uuid for n in catalog.list_namespaces() for t in catalog.list_tables(n.name)]
     assert sorted(listed) == sorted(made)
+
+
+def test_hostile_namespaces_live_side_by_side(tmp_path: Path) -> None:
+    """[O5] [CAT-1] [CAT-3] Each has its own defaults and tables; dropping one leaves the others."""
+    catalog = strandline.Catalog(tmp_path)
+    for number, name in enumerate(HOSTILE, 1):
+        catalog.create_namespace(name, ttl=f"{number}d")
+        catalog.create_table((name, "t"), {"n": "int64"})
+    for name in REFUSED:
+        with pytest.raises(strandline.InvalidInput):
+            catalog.create_namespace(name)
+    in_order = sorted(HOSTILE, key=str.encode)
+    assert [info.name for info in catalog.list_namespaces()] == in_order
+    for number, name in enumerate(HOSTILE, 1):
+        assert catalog.open_table((name, "t")).config.ttl_ms == number * 86_400_000
+
+    catalog.drop_table((NESTING[0], "t"))
+    catalog.drop_namespace(NESTING[0])
+
+    in_order.remove(NESTING[0])
+    assert [info.name for info in catalog.list_namespaces()] == in_order
+    assert [len(catalog.list_tables(name)) for name in in_order] == [1] * len(in_order)
 
 
 def test_a_folder_tells_its_namespace() -> None:
