@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from strandline.api import open_in
 from strandline.catalog_root import STEPS
 from strandline.catalog_tables import HasTables
+from strandline.tableformat.errors import CommitConflict
 
 if TYPE_CHECKING:
     from strandline.catalog.name_chain import NameChains
@@ -38,7 +39,10 @@ class KeepsAgreement(HasTables):
             before, head = head, self._record_with(chains, record, entry.folder)
             if head.record_id == before.record_id:
                 return is_live
-        raise self._too_busy(record.name)
+        raise CommitConflict(
+            f"others kept dropping {record.name!r} in {self.url} and bringing it back. What it is "
+            "now is not certain: list_tables() shows it. Try again."
+        )
 
     def _record_with(
         self, chains: NameChains[NameRecord], record: NameRecord, folder: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -342,6 +342,27 @@ def test_a_drop_that_met_an_undrop_half_way_looks_again() -> None:
 
         with pytest.raises(strandline.TableDropped):
             table.append([{"n": 1}])
+
+
+def test_a_drop_that_others_keep_undoing_gives_up() -> None:
+    """[CAT-8] An error that says what is not certain, and not a loop without an end."""
+    url = memory_url()
+    others = strandline.Catalog(url)
+    table = others.create_table("n.a", COLUMNS)
+
+    class Watched(WatchedStorage):
+        def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Any:
+            if prefix.startswith("_catalog/tables") and table.refresh().manifest.dropped_at:
+                with suppress(strandline.StrandlineError):
+                    others.undrop_table("n.a")
+                    others.drop_table("n.a")
+            return super().list(prefix, start_after=start_after, limit=limit)
+
+    catalog = strandline.Catalog(
+        url, open_at=lambda path: Watched(open_storage(f"{url}/{path}" if path else url))
+    )
+    with pytest.raises(strandline.CommitConflict, match="list_tables"):
+        catalog.drop_table("n.a")
 
 
 def test_rows_of_a_table_that_was_only_listed_as_dropped_are_not_purged() -> None:
