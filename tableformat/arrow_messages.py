@@ -15,7 +15,12 @@ _NOT_ARROW: Final = (pa.ArrowException, EOFError, OSError, RuntimeError, TypeErr
 
 def pack_batch(batch: pa.RecordBatch) -> bytes:
     """The message of a batch, without its schema."""
-    return bytes(lz4.frame.compress(batch.serialize()))
+    return pack_message(batch.serialize())
+
+
+def pack_message(message: pa.Buffer) -> bytes:
+    """A message as it is stored."""
+    return bytes(lz4.frame.compress(message))
 
 
 def unpack_batch(payload: Any, schema: pa.Schema, where: str) -> pa.RecordBatch:

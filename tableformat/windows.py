@@ -34,6 +34,7 @@ _LENGTH_UP_TO_TTL: Final = (
     (7 * DAY_MS, DAY_MS),
     (30 * DAY_MS, WEEK_MS),
 )
+_LENGTHS: Final = (MINUTE_MS, HOUR_MS, DAY_MS, WEEK_MS, MONTH_MS)
 _PREFIX: Final = re.compile(r"w(0|[1-9][0-9]{0,14})-([1-9][0-9]{0,14})")
 _COUNTABLE_SPAN: Final = 1 << 16
 
@@ -70,6 +71,23 @@ class Window:
     def prefix(self) -> str:
         """The window's folder, without a slash."""
         return f"w{self.start_ms}-{self.duration_ms}"
+
+
+def length_that_fits(ts_ms: Int64s, duration_ms: int, most: int) -> int:
+    """The shortest length, from a given one on, of which so many windows hold all of these times.
+
+    The longest there is, if even those are too many.
+    """
+    for length in (duration_ms, *(known for known in _LENGTHS if known > duration_ms)):
+        if _fewer_than(ts_ms, length, most):
+            return length
+    return max(duration_ms, MONTH_MS)
+
+
+def _fewer_than(ts_ms: Int64s, length: int, most: int) -> bool:
+    if not ts_ms.size or (int(ts_ms.max()) // length - int(ts_ms.min()) // length) < most:
+        return True
+    return len(np.unique(ts_ms // length)) <= most
 
 
 def parse_prefix(text: str) -> Window:

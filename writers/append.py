@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +17,8 @@ from strandline.tableformat.lateness import JITTER, LATE, marks_of
 from strandline.tableformat.segments import DENSE, OFFSET, SegmentEntry
 from strandline.tableformat.stores.background import Background
 from strandline.tableformat.timestamps import stamp
-from strandline.writers.layout import ENCODING_THREADS, lay_out
+from strandline.tableformat.windows import length_that_fits
+from strandline.writers.layout import ENCODING_THREADS, lay_out, most_windows
 from strandline.writers.segment_file import encode_segment
 
 if TYPE_CHECKING:
@@ -120,6 +121,10 @@ class AppendChange:
         )
         self.dropped_late = self._rows.num_rows - rows.num_rows
         marks = self._marks or marks_of(head.shard_marks, config.shards)
+        if self._acknowledged is not None:
+            # They were taken when windows were longer, and have to fit into a commit all the same.
+            fitting = length_that_fits(ts_ms, config.window_ms, most_windows(config))
+            config = replace(config, window_ms=fitting)
         layout = lay_out(rows, ts_ms, self._schema, config, marks, alone=self._alone)
         self.jitter_rows = layout.lateness.count(JITTER)
         self.late_rows = layout.lateness.count(LATE)

@@ -10,9 +10,10 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from strandline.tableformat.arrow_messages import pack_message
 from strandline.tableformat.errors import LogFailed, StrandlineError, WriterBusy, WriterClosed
 from strandline.writers.memtable import ROW_OVERHEAD_BYTES, Memtable
-from strandline.writers.wal_frames import ARROW_BATCH, JSON_ROWS, LogHeader, arrow_payload, frame
+from strandline.writers.wal_frames import ARROW_BATCH, JSON_ROWS, LogHeader, frame, own_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +100,8 @@ class Buffers:
         self, rows: pa.Table, schema: Schema, arrived_ms: int, timeout_s: float | None
     ) -> tuple[Memtable, int]:
         """Take a batch as one record."""
-        payload = b"" if self._log is None else arrow_payload(rows)
+        rows, message = own_rows(rows)
+        payload = b"" if self._log is None else pack_message(message)
         with self.lock:
             self._wait_for_room(timeout_s)
             if schema.id != self.active.schema.id:

@@ -18,9 +18,9 @@ from strandline.tableformat.actions import ClaimWriter, WalKey
 from strandline.tableformat.errors import InvalidInput
 from strandline.tableformat.lateness import marks_of, raised
 from strandline.tableformat.timestamps import stamp
-from strandline.tableformat.windows import MAX_WINDOWS_PER_COMMIT, split_by_window
+from strandline.tableformat.windows import split_by_window
 from strandline.writers.append import Acknowledged, AppendChange, Conditions
-from strandline.writers.layout import MAX_FILES_PER_COMMIT, lay_out
+from strandline.writers.layout import MAX_FILES_PER_COMMIT, lay_out, most_windows
 from strandline.writers.memtable import Placement, edges_of
 
 if TYPE_CHECKING:
@@ -119,12 +119,6 @@ def _reach(windows: Array, edges: Array, start: int, most: int) -> int:
         if len(seen) > most:
             return max(stop, start + 1)
     raise AssertionError("fewer windows than were counted")
-
-
-def most_windows(config: Config) -> int:
-    """Windows that rows of one commit may touch, whatever their keys and however late they are."""
-    files_each = config.shards * (1 if config.jitter_ms is None else 2)
-    return max(1, min(MAX_WINDOWS_PER_COMMIT, MAX_FILES_PER_COMMIT // files_each))
 
 
 def check_fits_a_commit(rows: pa.Table, schema: Schema, config: Config, ts_ms: Array) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from strandline.tableformat import lateness, sharding
 from strandline.tableformat.errors import InvalidInput
-from strandline.tableformat.windows import split_by_window
+from strandline.tableformat.windows import MAX_WINDOWS_PER_COMMIT, split_by_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +70,12 @@ class _Group:
     shard: int
     kind: str
     where: slice | Array
+
+
+def most_windows(config: Config) -> int:
+    """Windows that rows of one commit may touch, whatever their keys and however late they are."""
+    files_each = config.shards * (1 if config.jitter_ms is None else 2)
+    return max(1, min(MAX_WINDOWS_PER_COMMIT, MAX_FILES_PER_COMMIT // files_each))
 
 
 def lay_out(

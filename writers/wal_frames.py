@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from strandline.tableformat import schema as schemas
-from strandline.tableformat.arrow_messages import pack_batch, unpack_batch
+from strandline.tableformat.arrow_messages import unpack_batch
 from strandline.tableformat.errors import CorruptTable, DamagedLog, StrandlineError
 from strandline.tableformat.fields import Fields
 from strandline.writers.ingest import to_arrow
@@ -121,10 +121,15 @@ def _beyond_json(value: Any) -> str:
     raise TypeError
 
 
-def arrow_payload(rows: pa.Table) -> bytes:
-    """Rows as one Arrow batch; the schema stands in the file's header."""
+def own_rows(rows: pa.Table) -> tuple[pa.Table, pa.Buffer]:
+    """A copy of rows, and the message of one Arrow batch that it lies in.
+
+    Arrow may only have borrowed the caller's arrays, and the caller goes on to fill these with
+    other rows. The schema stands in the header of a log.
+    """
     (batch,) = rows.combine_chunks().to_batches()
-    return pack_batch(batch)
+    message = batch.serialize()
+    return pa.Table.from_batches([pa.ipc.read_record_batch(message, batch.schema)]), message
 
 
 def rows_from_json(rows: list[list[Any]], schema: Schema) -> dict[str, list[Any]]:

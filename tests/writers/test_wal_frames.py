@@ -15,6 +15,7 @@ import pytest
 import xxhash
 from hypothesis import given
 
+from strandline.tableformat.arrow_messages import pack_message
 from strandline.tableformat.errors import DamagedLog
 from strandline.tableformat.schema import Schema, schema_from
 from strandline.writers.ingest import to_arrow
@@ -26,13 +27,19 @@ from strandline.writers.wal_frames import (
     MARKER,
     LogHeader,
     Record,
-    arrow_payload,
     frame,
     json_payload,
+    own_rows,
     read_frames,
     read_header,
 )
 from tests.writers.test_ingest_properties import tables
+
+
+def arrow_payload(rows: pa.Table) -> bytes:
+    """Rows as a log holds a batch of them."""
+    return pack_message(own_rows(rows)[1])
+
 
 PLAIN = schema_from(
     {
