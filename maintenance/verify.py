@@ -7,12 +7,14 @@ the first fault, so that an operator learns the whole extent of the damage.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from strandline.catalog import documents
 from strandline.maintenance.verify_index import check_index
+from strandline.maintenance.verify_pages import contradictions, entries_with_stats
 from strandline.maintenance.verify_rows import check_index_rows, check_stats
 from strandline.readers.segment_reader import read_segment
 from strandline.tableformat import codec
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from strandline.catalog.manifest_service import ManifestService
     from strandline.tableformat.manifest import DocumentRef, Manifest
+    from strandline.tableformat.schema import Schema
     from strandline.tableformat.segments import PageRef, SegmentEntry, Summary
     from strandline.tableformat.storage import Storage
 
@@ -227,7 +230,7 @@ class _Walk:
         found = list(self.manifest.segments)
         pages = (page for entry in windows for page in entry.pages)
         for ref in filter(self._is_visible, pages):
-            listed = self._page(ref, _segments_of)
+            listed = self._page(ref, partial(_segments_of, self.manifest.schema))
             self.complete &= listed is not None
             if listed is not None:
                 self._compare(ref, listed)
@@ -239,17 +242,11 @@ class _Walk:
 
     def _compare(self, ref: PageRef, parts: Sequence[Summary]) -> None:
         """Whether a reference sums up what its page lists: planning trusts it."""
-        said = (ref.row_count, ref.size_bytes, ref.min_seq, ref.max_seq, ref.min_ts, ref.max_ts)
-        real = (
-            sum(part.row_count for part in parts),
-            sum(part.size_bytes for part in parts),
-            min(part.min_seq for part in parts),
-            max(part.max_seq for part in parts),
-            min(part.min_ts for part in parts),
-            max(part.max_ts for part in parts),
-        )
-        if said != real:
-            self._report(ref.path, f"its reference says {said}, what it lists sums up to {real}")
+        try:
+            for contradiction in contradictions(ref, parts, self.manifest.schema):
+                self._report(ref.path, contradiction)
+        except StrandlineError as error:  # stats that are none
+            self._report(ref.path, error)
 
     # --- segments ---
 
@@ -351,6 +348,8 @@ def _groups(entries: Iterable[SegmentEntry]) -> Iterable[list[SegmentEntry]]:
         yield group
 
 
-def _segments_of(service: ManifestService, refs: Sequence[PageRef]) -> list[list[SegmentEntry]]:
+def _segments_of(
+    schema: Schema, service: ManifestService, refs: Sequence[PageRef]
+) -> list[list[SegmentEntry]]:
     pages = documents.segment_pages(service, refs)
-    return [page.entries(np.arange(page.count)) for page in pages]
+    return [entries_with_stats(page, schema) for page in pages]

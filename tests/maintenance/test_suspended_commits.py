@@ -61,7 +61,7 @@ CHANGES: dict[str, tuple[Callable[[Table], Any], list[int]]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_landed_is_found_again(name: str) -> None:
-    """[C1] [C2] [GC-5] Nothing is committed twice, and no file that the table lists is thrown away."""
+    """[C1] [C2] [GC-5] Nothing is committed twice, and no listed file is thrown away."""
     world = Aging()
     table = a_table(world)
     change, left = CHANGES[name]

@@ -17,9 +17,12 @@ from tests.tables import SCHEMA, events
 
 if TYPE_CHECKING:
     from strandline.table import Table
+    from strandline.tableformat.segments import PageRef
     from tests.tables import Place
 
 HOUR_MS = 3_600_000
+N_ID = "4"
+"""Of the column `n`."""
 
 
 @pytest.fixture
@@ -189,6 +192,63 @@ def test_a_reference_that_contradicts_its_page_is_found(rolled: Table) -> None:
     commit_by_hand(rolled, window_pages=(replace(ref, max_ts=ref.max_ts - 1), *rest))
 
     assert "its reference says" in _messages(rolled)
+
+
+@pytest.mark.parametrize("level", ["window page", "segment page"])
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        ({"max": "1"}, "go from"),
+        ({"min": "1000"}, "go from 1000 to"),
+        ({"null_count": "1"}, "count 1 nulls"),
+    ],
+)
+def test_stats_of_a_reference_that_would_lose_rows_are_told(
+    rolled: Table, level: str, lie: dict[str, str], said: str
+) -> None:
+    """[PAG-3] [X4] Bounds of a page that exclude what it lists; a scan would skip the page."""
+    manifest = rolled.manifest
+    if level == "window page":
+        ref, *rest = manifest.window_pages
+        commit_by_hand(rolled, window_pages=(_told(ref, lie), *rest))
+    else:
+        ref, *more = manifest.windows[0].pages
+        changed = replace(manifest.windows[0], pages=(_told(ref, lie), *more), encoded=b"")
+        commit_by_hand(rolled, windows=(changed, *manifest.windows[1:]))
+
+    assert f"{ref.path}: the stats of column 'n' in its reference {said}" in _messages(rolled)
+
+
+def test_stats_of_a_reference_may_be_wider_or_missing(rolled: Table) -> None:
+    """[PAG-3] [STA-6] That costs a look and loses nothing."""
+    ref, *rest = rolled.manifest.window_pages
+    for lie in ({"min": "-5", "max": "99999"}, {"null_count": None}, {"min": None}):
+        commit_by_hand(rolled, window_pages=(_told(ref, lie), *rest))
+
+        assert _messages(rolled, deep=True) == ""
+
+
+def test_stats_in_a_page_are_compared_with_the_rows(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[STA-1] [PAG-3] [X4] Page and reference agree with each other, and not with the files."""
+    first, *rest = _entries(table)
+    stats = {**first.column_stats, N_ID: {**first.column_stats[N_ID], "max": "1"}}
+    commit_by_hand(table, segments=(replace(first, column_stats=stats, encoded=b""), *rest))
+    table.refresh()
+    for name in ("LEAST_PAGE", "ROLL_AT", "ROLL_STEP"):
+        monkeypatch.setattr(rolling, name, 1)
+    tidy.tidy(table._chain, table._head)  # noqa: SLF001 - what an append does by itself
+    assert first.path not in {entry.path for entry in table.refresh().manifest.segments}
+
+    assert _messages(table) == ""
+    assert f"{first.path}: the stats of column 'n' rule out a row" in _messages(table, deep=True)
+
+
+def _told(ref: PageRef, lie: dict[str, Any]) -> PageRef:
+    """A reference with other stats of the column `n`; None: without."""
+    stats = {k: v for k, v in {**ref.column_stats[N_ID], **lie}.items() if v is not None}
+    return replace(ref, column_stats={**ref.column_stats, N_ID: stats})
 
 
 def test_a_pinned_version_is_verified(table: Table) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import strandline
+from tests.spark.orphans import check_orphans
 from tests.spark.source_tables import filled_table, new_table, numbers_of
 from tests.spark.standalone import cluster, run_driver
 
@@ -119,16 +119,6 @@ def test_a_task_that_runs_twice_at_once(master: str, tmp_path: Path) -> None:
     assert numbers_of(table) == list(range(100))
     assert table.tail().version == 2
     check_orphans(tmp_path / "t", table)
-
-
-def check_orphans(place: Path, table: strandline.Table) -> None:
-    """The attempt that does not count left files, which vacuum finds and the table never lists."""
-    listed = set(table.files().column("path").to_pylist())
-    orphans = {str(path.relative_to(place)) for path in place.rglob("w*/*/*.parquet")} - listed
-    assert orphans
-    removed = strandline.open_table(table.url).vacuum(dry_run=False, grace=0).removed
-    assert orphans <= {str(path) for path in removed}
-    assert numbers_of(table) == list(range(100))
 
 
 _STREAM = """

@@ -115,10 +115,10 @@ def plain(rows: list[tuple[Any, ...]]) -> list[str]:
 
 
 def compare(spark: SparkSession, place: Path, seed: int, queries: int) -> None:
-    """One random table, several queries, four ways."""
+    """One random table, several queries and filters, four ways."""
     import duckdb  # noqa: PLC0415 - only these tests need it
 
-    chance = random.Random(seed)
+    chance, filters = random.Random(seed), random.Random(seed)
     table = random_table(chance, place, keyed=seed % 3 == 1)
     value = "w" if "w" in table.schema.names else "v"
     names = [*table.schema.names, *HIDDEN]
@@ -137,6 +137,22 @@ def compare(spark: SparkSession, place: Path, seed: int, queries: int) -> None:
             frame.createOrReplaceTempView("t")
             found = plain([tuple(row) for row in spark.sql(text).collect()])
             assert found == wanted, f"{road}, seed {seed}: {text}"
+        compare_filter(table, names, connection, python_condition(filters, value))
+
+
+def python_condition(chance: random.Random, value: str) -> str:
+    """A condition that the Python reader's filter takes, too: it does not calculate."""
+    while True:
+        text = condition(chance, value)
+        if " % " not in text and " + " not in text:
+            return text
+
+
+def compare_filter(table: Table, names: list[str], connection: Any, text: str) -> None:
+    """The Python reader, which prunes and filters by itself, against DuckDB over all rows."""
+    wanted = plain(connection.execute(f"SELECT * FROM t WHERE {text}").fetchall())
+    found = table.scan(names, filter=text).to_arrow().to_pylist()
+    assert plain([tuple(row.values()) for row in found]) == wanted, f"scan: {text}"
 
 
 @pytest.fixture

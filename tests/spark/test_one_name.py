@@ -9,7 +9,8 @@ from pyspark.errors import IllegalArgumentException
 
 import strandline
 import strandline.spark
-from tests.tables import SCHEMA, events, numbers_in
+from strandline.spark.streams import STREAMS
+from tests.tables import SCHEMA, START_MS, events, numbers_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +91,32 @@ def test_streams_from_table_to_table(spark: SparkSession, tmp_path: Path) -> Non
     assert sorted(numbers_in(strandline.open_table(tmp_path / "to"))) == list(range(0, 40, 2))
 
 
+def test_save_modes_and_overwriting_inserts(spark: SparkSession, tmp_path: Path) -> None:
+    """[C1] [C13] All rows are replaced in one commit, or none is; old versions keep theirs."""
+    strandline.spark.enable(spark)
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"})
+    table.append([{"n": n} for n in range(3)])
+
+    def rows(first: int) -> DataFrame:
+        return spark.range(first, first + 2, 1, 1).selectExpr("id AS n")
+
+    rows(10).write.format("strandline").mode("ignore").save(table.url)
+    assert (table.tail().version, numbers_in(table.refresh())) == (2, [0, 1, 2])
+    rows(20).write.format("strandline").mode("overwrite").save(table.url)
+    assert (table.tail().version, numbers_in(table.refresh())) == (3, [20, 21])
+    spark.sql(f"CREATE TABLE over USING strandline LOCATION '{table.url}'")
+    try:
+        spark.sql("INSERT OVERWRITE over SELECT n + 1 FROM over WHERE n = 20")
+        assert spark.sql("SELECT n FROM over").collect() == [(21,)]
+    finally:
+        spark.sql("DROP TABLE over")
+
+    assert (table.tail().version, numbers_in(table.refresh())) == (4, [21])
+    assert numbers_in(strandline.open_table(table.url, version=3)) == [20, 21]
+    rows(30).write.format("strandline").mode("ignore").save(str(tmp_path / "new"))
+    assert numbers_in(strandline.open_table(tmp_path / "new")) == [30, 31]
+
+
 @pytest.mark.parametrize("mode", ["append", "ignore"])
 def test_a_new_name_in_sparks_catalog_replaces_no_rows(
     spark: SparkSession, tmp_path: Path, mode: str
@@ -151,6 +178,37 @@ def test_a_stream_from_the_tail_keeps_its_beginning(
     run_stream(rows, sink.url, tmp_path / "cp")
 
     assert numbers_in(strandline.open_table(sink.url)) == [10, 11, 12, 13, 14, 15]
+
+
+def test_rows_that_go_before_they_are_read_are_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """[C7] [X1] [O4] Expiry and trimming under a stream: no error, and no row twice."""
+    strandline.spark.enable(spark)
+    source = strandline.create_table(tmp_path / "from", SCHEMA, time_column="ts", ttl="7d")
+    sink = strandline.create_table(tmp_path / "to", SCHEMA, time_column="ts")
+    rows = spark.readStream.format("strandline").load(source.url)
+    hour_ms = 3_600_000
+    source.append(events(0, 10, step_ms=hour_ms))
+    run_stream(rows, sink.url, tmp_path / "cp")
+    source.append(events(10, 60, step_ms=hour_ms))
+    source.expire(START_MS + (7 * 24 + 40) * hour_ms, grace=0)
+    kept = numbers_in(source.refresh())
+    assert 10 < kept[0] <= 40
+    run_stream(rows, sink.url, tmp_path / "cp")
+    assert sorted(numbers_in(strandline.open_table(sink.url))) == [*range(10), *kept]
+
+    source.append(events(70, 10, step_ms=hour_ms))
+    running = STREAMS.start({"path": source.url})
+    end = STREAMS.latest(running["stream"], {"seq": 70, "table": source.uuid})
+    source.trim(75)
+    assert end is not None
+    assert STREAMS.batch(running["stream"], None, end)["state"]["start_seq"] == 75
+    STREAMS.stop(running["stream"])
+    run_stream(rows, sink.url, tmp_path / "cp")
+
+    wanted = [*range(10), *kept, *range(75, 80)]
+    assert sorted(numbers_in(strandline.open_table(sink.url))) == wanted
 
 
 def test_a_query_that_changes_roads_writes_no_batch_twice(

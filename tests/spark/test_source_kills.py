@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.orphans import check_orphans
 from tests.spark.source_tables import new_table, numbers_of
 from tests.spark.standalone import run_driver
 
@@ -16,6 +17,7 @@ _DRIVER = """
 import os, signal, sys
 import strandline.spark
 from strandline.spark import source_write
+from tests.spark.orphans import check_orphans
 from tests.spark.source_tables import events_frame
 url, when = sys.argv[1:]
 spark = strandline.spark.session()
@@ -40,7 +42,10 @@ def run(script: str, *arguments: str) -> int:
 
 @pytest.mark.parametrize(("when", "version"), [("before", 1), ("after", 2)])
 def test_a_killed_driver(tmp_path: Path, when: str, version: int) -> None:
-    """[C7] Killed between the files and the commit, or behind it: the next run makes it whole."""
+    """[C7] [M1] Killed between the files and the commit, or behind it: the next run makes it whole.
+
+    Files that were never committed are listed nowhere, and vacuum removes them.
+    """
     table = new_table(tmp_path / "t")
 
     assert run(_DRIVER, table.url, when) == -signal.SIGKILL
@@ -49,12 +54,16 @@ def test_a_killed_driver(tmp_path: Path, when: str, version: int) -> None:
 
     assert numbers_of(table) == list(range(100))
     assert table.tail().version == 2
+    if when == "before":
+        check_orphans(tmp_path / "t", table)
+        assert numbers_of(table) == list(range(100))
 
 
 _CONNECT = """
 import sys
 from pyspark.sql import SparkSession
 from strandline.spark import register_source
+from tests.spark.orphans import check_orphans
 from tests.spark.source_tables import events_frame, load
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 register_source(spark)

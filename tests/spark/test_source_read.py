@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputP
 import strandline
 from strandline.spark import register_source
 from strandline.spark.source_options import Sealed, read_options
+from strandline.spark.source_rows import say_reads_all
 from tests.spark.source_tables import START, event, filled_table, load, new_table
 
 if TYPE_CHECKING:
@@ -46,6 +47,25 @@ def test_rows_are_those_of_the_python_reader(spark: SparkSession, tmp_path: Path
     expected = table.scan(["_seq", "n", "tag", "_ts", "_window"]).to_arrow().to_pylist()
     assert rows == [tuple(row.values()) for row in expected]
     assert found.rdd.getNumPartitions() > 3
+
+
+def test_it_says_once_that_it_reads_all_columns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[E10] For each table; who names columns is told nothing."""
+    options = read_options({"path": str(tmp_path / "t")})
+    with caplog.at_level("WARNING", logger="strandline.spark"):
+        say_reads_all(read_options({"path": options.url, "columns": "n"}))
+        assert not caplog.messages
+        for _ in range(2):
+            say_reads_all(options)
+        say_reads_all(read_options({"path": str(tmp_path / "other")}))
+
+    assert [message.split(":")[0] for message in caplog.messages] == [
+        str(tmp_path / "t"),
+        str(tmp_path / "other"),
+    ]
+    assert all("all columns are read" in message for message in caplog.messages)
 
 
 def test_options_prune_rows(spark: SparkSession, tmp_path: Path) -> None:

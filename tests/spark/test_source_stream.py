@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,14 @@ from strandline.spark import register_source
 from strandline.spark.source_options import read_options
 from strandline.spark.source_rows import Rows, spark_schema
 from strandline.spark.stream_read import StreamReader
-from tests.spark.source_tables import event, events_frame, filled_table, new_table, numbers_of
+from tests.spark.source_tables import (
+    START,
+    event,
+    events_frame,
+    filled_table,
+    new_table,
+    numbers_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +93,25 @@ def test_a_batch_that_runs_again_is_committed_once(spark: SparkSession, tmp_path
         forget(tmp_path / "cp" / "offsets", kept + 1)
         copy_stream(spark, source, sink, tmp_path / "cp", maxFilesPerTrigger=3)
         assert sorted(numbers_of(sink)) == list(range(90))
+
+
+def test_rows_that_go_before_they_are_read_are_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """[C7] [X1] [O4] Expiry and trimming under a stream: no error, and no row twice."""
+    source, sink = filled_table(tmp_path / "a"), new_table(tmp_path / "b")
+    copy_stream(spark, source, sink, tmp_path / "cp")
+    source.append([event(n) for n in range(90, 240)])
+    source.expire(START + timedelta(days=7, hours=100), grace=0)  # whole windows: four days
+    copy_stream(spark, source, sink, tmp_path / "cp")
+    assert numbers_of(source) == list(range(96, 240))
+    assert sorted(numbers_of(sink)) == [*range(90), *range(96, 240)]
+
+    source.append([event(n) for n in range(240, 260)])
+    source.trim(250)
+    copy_stream(spark, source, sink, tmp_path / "cp")
+
+    assert sorted(numbers_of(sink)) == [*range(90), *range(96, 240), *range(250, 260)]
 
 
 @pytest.mark.proof

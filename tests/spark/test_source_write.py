@@ -19,6 +19,7 @@ from strandline.tableformat.errors import (
     TableExists,
 )
 from strandline.writers.foreign_files import commit_files, write_files
+from tests.spark.orphans import check_orphans
 from tests.spark.source_tables import event, events_frame, filled_table, new_table, numbers_of
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def test_wrong_rows_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_failing_task_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """[C1] Files of tasks that finished before another failed are listed nowhere."""
+    """[C1] [M1] Files of tasks that finished before another failed are listed nowhere."""
     table = new_table(tmp_path / "t")
     frame = events_frame(spark, 40).selectExpr(
         "ts", "if(n = 35, cast(raise_error('broken') AS bigint), n) AS n", "tag"
@@ -129,6 +130,7 @@ def test_a_failing_task_commits_nothing(spark: SparkSession, tmp_path: Path) -> 
     assert (table.tail().version, table.tail().next_seq) == (1, 0)
     events_frame(spark, 40).write.format("strandline").mode("append").save(table.url)
     assert numbers_of(table) == list(range(40))
+    check_orphans(tmp_path / "t", table)
 
 
 def test_backfill_orders_by_time(spark: SparkSession, tmp_path: Path) -> None:
