@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import strandline.api
-from strandline.maintenance.verify import check_segment
 from strandline.readers.planner import check_scope, plan_files, plan_scan
 from strandline.spark.filters import understood
 from strandline.spark.locations import root_of
@@ -24,6 +23,7 @@ from strandline.tableformat.binding import bind
 from strandline.tableformat.errors import InvalidInput, TableNotFound
 from strandline.tableformat.expressions import Expression, Or, all_of, col
 from strandline.tableformat.hidden_columns import DELETED, HIDDEN_COLUMNS
+from strandline.tableformat.page_files import checksum_numbers
 from strandline.tableformat.planning import parts_of
 from strandline.tableformat.segments import OFFSET
 from strandline.tableformat.storage import open_storage
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 _KEPT: Final = 64
 """Versions whose metadata stay in memory."""
-MAX_FOOTERS: Final = 1_000
-"""A plan of a local table with more files does not look at their footers beforehand."""
 
 State = dict[str, Any]
 """What rows a relation stands for, as the JVM keeps it."""
@@ -122,7 +120,7 @@ class Sources:
         return {**_described(head, moved, None), "columns": physical, "live": False}
 
     def plan(self, state: State, part: str, filters: Sequence[Any]) -> bytes:
-        """The files to read, packed: counts, then sizes, times, bases, windows, and names."""
+        """The files to read, packed: their count, numbers of each as columns, and their names."""
         table = self._table(state)
         wanted = [*understood(filters, table.manifest.schema), *_inside(state)]
         bound = bind(all_of(wanted), table.manifest.schema) if wanted else None
@@ -136,12 +134,6 @@ class Sources:
             if _is_cut(split.entry, state) == (part == "cut")
             and (split.zones is None or bool(split.zones.any()))
         ]
-        storage = table.manifest_service.storage
-        if storage.is_local and len(entries) + sum(len(f.rows) for f in files) <= MAX_FOOTERS:
-            entries += [entry for found in files for entry in found.entries()]
-            files = []
-            for entry in entries:
-                check_segment(storage, entry)
         return _packed(entries, files)
 
     def _table(self, state: State) -> Table:
@@ -279,21 +271,26 @@ def _part_of(found: PageFiles, state: State, part: str) -> PageFiles:
 
 
 def _packed(entries: Sequence[SegmentEntry], files: Sequence[PageFiles]) -> bytes:
+    """Sizes, times, what rows count from, windows, and what tasks compare footers with."""
     alone = [
         [entry.size_bytes for entry in entries],
         [entry.created_at for entry in entries],
         [entry.seq_base if entry.rows_are == OFFSET else entry.min_seq for entry in entries],
         [entry.window.start_ms for entry in entries],
+        [entry.footer_bytes for entry in entries],
     ]
+    hashes = [checksum_numbers([entry.footer_xxh64 for entry in entries])]
     blocks = [np.array(alone, dtype=np.int64)]
     names = [entry.path for entry in entries]
     for found in files:
         held = found.numbers
         columns = (held["size_bytes"], held["created_at"], held["first_seq"], found.window_starts)
-        blocks.append(np.array(columns, dtype=np.int64))
+        blocks.append(np.array((*columns, held["footer_bytes"]), dtype=np.int64))
+        hashes.append(found.footer_hashes)
         names += found.paths
-    numbers = np.concatenate(blocks, axis=1).astype(">i8")
-    return struct.pack(">i", len(names)) + numbers.tobytes() + "\n".join(names).encode()
+    numbers = np.concatenate(blocks, axis=1).astype(">i8").tobytes()
+    footers = np.concatenate(hashes).astype(">u8").tobytes()
+    return struct.pack(">i", len(names)) + numbers + footers + "\n".join(names).encode()
 
 
 SOURCES: Final = Sources()

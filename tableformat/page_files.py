@@ -7,12 +7,14 @@ entries are made after all, which tell the error.
 
 from __future__ import annotations
 
+import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from strandline.tableformat import paths
+from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.pages import EXTRA, FIXED, INDEX, NUMBERS_STORED
 from strandline.tableformat.segments import PARQUET_FRAME_BYTES
 from strandline.tableformat.windows import parse_prefix
@@ -40,6 +42,8 @@ class PageFiles:
     numbers: dict[str, Array]
     """By the names of the page's columns, and `first_seq`: what row 0 of the file counts from."""
     window_starts: Array
+    footer_hashes: Array
+    """Checksums as numbers."""
 
     def taken(self, places: Array) -> PageFiles:
         """Only some of them."""
@@ -49,6 +53,7 @@ class PageFiles:
             [self.paths[place] for place in places.tolist()],
             {name: values[places] for name, values in self.numbers.items()},
             self.window_starts[places],
+            self.footer_hashes[places],
         )
 
     def entries(self) -> list[SegmentEntry]:
@@ -81,7 +86,19 @@ def page_files(page: SegmentPage, rows: Array) -> PageFiles | None:
         return None
     # As the manifest says it: rows of a whole batch count from its first, others store numbers.
     numbers["first_seq"] = np.where(has_base & (bases >= 0), bases, numbers["min_seq"])
-    return PageFiles(page, rows, names, numbers, starts)
+    hashes = checksum_numbers(page.texts("footer_xxh64", rows))
+    return PageFiles(page, rows, names, numbers, starts, hashes)
+
+
+def checksum_numbers(texts: Sequence[str]) -> Array:
+    """Checksums as unsigned numbers."""
+    try:
+        numbers = np.frombuffer(binascii.unhexlify("".join(texts)), ">u8")
+    except ValueError:
+        numbers = np.empty(0, ">u8")
+    if len(numbers) != len(texts) or not {16}.issuperset(map(len, texts)):
+        raise CorruptTable("the table's metadata has a checksum that is not 16 hex digits")
+    return numbers
 
 
 def _are_possible(

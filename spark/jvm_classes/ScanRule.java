@@ -23,7 +23,7 @@ import scala.runtime.AbstractPartialFunction;
 
 /** The last step of Spark's optimizer: each table in a query becomes a scan of its Parquet files. */
 public final class ScanRule extends Rule {
-  /** The option that marks a relation as prepared. */
+  /** The option that marks a relation as prepared; its value is the scheme of its files. */
   static final String PLANNED = "strandlinePlanned";
 
   /** Added to the session's own rules, once, with the rule for tables that Spark's catalog makes. */

@@ -15,7 +15,8 @@ import scala.collection.immutable.Seq;
 
 /**
  * Parquet, with two more constants per file in the `_metadata` column: what sequence numbers count
- * from, and the start of the time window. Lives on the driver; executors get Spark's own reader.
+ * from, and the start of the time window. Lives on the driver; executors get Spark's own reader,
+ * behind a look at each file's footer.
  */
 public class TableFormat extends ParquetFileFormat {
   static final String BASE = "_strandline_base";
@@ -41,9 +42,13 @@ public class TableFormat extends ParquetFileFormat {
           "strandline: this plan was not prepared for reading. Something replaced Spark's"
               + " experimental.extraOptimizations; call strandline.spark.enable(spark) again.");
     }
-    return new ParquetFileFormat()
-        .buildReaderWithPartitionValues(
-            session, dataSchema, partitionSchema, requiredSchema, filters, options, conf);
+    Executors.know(session.sparkContext());
+    Function1 reader =
+        new ParquetFileFormat()
+            .buildReaderWithPartitionValues(
+                session, dataSchema, partitionSchema, requiredSchema, filters, options, conf);
+    boolean isLocal = ((String) options.apply(ScanRule.PLANNED)).equals("file");
+    return new CheckedReader(session, reader, conf, isLocal);
   }
 
   public OutputWriterFactory prepareWrite(

@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
-import scala.collection.immutable.Map.Map2;
+import scala.collection.immutable.Map.Map4;
 import scala.collection.immutable.Seq;
 
 /** The files of one version of a table, chosen by Python's planner for each scan anew. */
@@ -62,6 +62,8 @@ public final class TableIndex implements FileIndex {
     long[] times = longs(answer, count);
     long[] bases = longs(answer, count);
     long[] windows = longs(answer, count);
+    long[] footerBytes = longs(answer, count);
+    long[] footerHashes = longs(answer, count);
     byte[] names = new byte[answer.remaining()];
     answer.get(names);
     String[] paths = new String(names, StandardCharsets.UTF_8).split("\n");
@@ -73,9 +75,16 @@ public final class TableIndex implements FileIndex {
     for (int i = 0; i < count; i++) {
       Path path = new Path(scheme, authority, folder + paths[i]);
       FileStatus status = new FileStatus(sizes[i], false, 1, BLOCK_BYTES, times[i], path);
-      Map2 constants =
-          new Map2(
-              TableFormat.BASE, Long.valueOf(bases[i]), TableFormat.WINDOW, Long.valueOf(windows[i]));
+      Map4 constants =
+          new Map4(
+              TableFormat.BASE,
+              Long.valueOf(bases[i]),
+              TableFormat.WINDOW,
+              Long.valueOf(windows[i]),
+              CheckedReader.FOOTER_BYTES,
+              Long.valueOf(footerBytes[i]),
+              CheckedReader.FOOTER_HASH,
+              Long.valueOf(footerHashes[i]));
       made.add(new FileStatusWithMetadata(status, constants));
     }
     return made;

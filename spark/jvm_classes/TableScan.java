@@ -180,7 +180,7 @@ final class TableScan {
               schema,
               Scala.none(),
               relation.fileFormat(),
-              Tables.scanOptions(),
+              Tables.scanOptions(info.get("root").get("scheme").asText()),
               relation.sparkSession());
       return new LogicalRelation(
           read, Scala.seq(output), Scala.none(), table.isStreaming(), table.stream());

@@ -10,18 +10,24 @@ import scala.collection.immutable.Map;
 /** Opening and saving tables through Python. */
 public final class Tables {
   private static final String[][] SCAN_OPTIONS = {
-    {ScanRule.PLANNED, "true"},
     {"ignoreMissingFiles", "false"},
     {"ignoreCorruptFiles", "false"},
     {"mergeSchema", "false"},
     {"datetimeRebaseMode", "CORRECTED"},
     {"parquet.page.verify-checksum.enabled", "true"},
+    // No checksum covers page indexes and bloom filters, and none is compared when Parquet looks into
+    // a dictionary for what to skip: a flipped bit there would lose rows in silence.
+    {"parquet.filter.columnindex.enabled", "false"},
+    {"parquet.filter.bloom.enabled", "false"},
+    {"parquet.filter.dictionary.enabled", "false"},
   };
 
   private Tables() {}
 
-  static Map scanOptions() {
+  /** `scheme`: of the URLs of the files. */
+  static Map scanOptions(String scheme) {
     Map options = (Map) scala.collection.immutable.Map$.MODULE$.empty();
+    options = (Map) options.updated(ScanRule.PLANNED, scheme);
     for (int i = 0; i < SCAN_OPTIONS.length; i++) {
       options = (Map) options.updated(SCAN_OPTIONS[i][0], SCAN_OPTIONS[i][1]);
     }

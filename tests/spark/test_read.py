@@ -7,8 +7,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import IllegalArgumentException
+from py4j.protocol import Py4JJavaError
 
 import strandline
 import strandline.spark
@@ -261,7 +262,7 @@ def test_a_missing_file_is_an_error(spark: SparkSession, tmp_path: Path) -> None
     table.append([{"n": 2}])
     first_data_file(table).unlink()
 
-    with pytest.raises(IllegalArgumentException, match=r"MissingFile: .* is not in the store"):
+    with pytest.raises(Py4JJavaError, match=r"MissingFile: .* is not in the store"):
         strandline.spark.read(spark, table.url).collect()
 
 
@@ -269,8 +270,6 @@ def test_a_damaged_page_is_an_error_and_not_a_wrong_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """[X4] Spark compares the checksum of every page it reads."""
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with PySpark
-
     table = strandline.create_table(tmp_path / "t", {"n": "int64", "text": "string"})
     table.append([{"n": n, "text": f"some text {n}"} for n in range(1000)])
     frame = strandline.spark.read(spark, table.url)
@@ -280,15 +279,67 @@ def test_a_damaged_page_is_an_error_and_not_a_wrong_row(
         frame.toArrow()
 
 
-def test_a_damaged_footer_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """[X4] A footer that is not the one the manifest knows is never handed to Spark."""
+def test_a_flipped_bit_of_a_footer_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """[X4] Tasks compare footers with the manifest; Spark alone would give wrong rows for some."""
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"})
+    table.append([{"n": n} for n in range(500)])
+    file, footer = first_data_file(table), table.manifest.segments[0].footer_bytes
+    whole = file.read_bytes()
+    frame = strandline.spark.read(spark, table.url)
+    assert frame.where("n >= 490").count() == 10
+
+    for place in (*range(len(whole) - 8 - footer, len(whole) - 8, 37), *range(-8, 0)):
+        flip(file, place, place % 8)
+        with pytest.raises(Py4JJavaError, match=r"CorruptTable: .* its footer"):
+            frame.where("n >= 490").count()
+        file.write_bytes(whole)
+
+    assert frame.where("n >= 490").count() == 10
+
+
+@pytest.mark.parametrize("change", [-1, 1], ids=["shorter", "longer"])
+def test_a_file_of_another_size_is_an_error(
+    spark: SparkSession, tmp_path: Path, change: int
+) -> None:
+    """[X4] Parquet would look for the footer at its end, wherever that is."""
     table = strandline.create_table(tmp_path / "t", {"n": "int64"})
     table.append([{"n": 1}])
     file = first_data_file(table)
-    flip(file, file.stat().st_size - 30)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:change] if change < 0 else whole + whole[-change:])
 
-    with pytest.raises(IllegalArgumentException, match="CorruptTable: the footer"):
-        strandline.spark.read(spark, table.url).collect()
+    with pytest.raises(Py4JJavaError, match=r"CorruptTable: .* bytes, and the manifest says"):
+        strandline.spark.read(spark, table.url).count()
+
+
+def test_what_no_checksum_covers_leaves_out_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """[X4] [PAR-15] Page indexes, bloom filters and unverified dictionaries are not asked."""
+    table = strandline.create_table(
+        tmp_path / "t", {"n": "int64", "page": "string"}, row_group_rows=1024, zone_rows=256
+    )
+    pages = ("north", "east", "south", "west")
+    table.append([{"n": n * 7 % 4096, "page": pages[n % 4]} for n in range(4096)])
+    file, frame = first_data_file(table), strandline.spark.read(spark, table.url)
+    whole, metadata = file.read_bytes(), pq.read_metadata(file)
+    assert metadata.row_group(0).column(0).has_column_index
+    chunks = [metadata.row_group(g).column(c) for g in range(4) for c in range(2)]
+    data_end = max(
+        (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size
+        for chunk in chunks
+    )
+    footer_begin = len(whole) - 8 - table.manifest.segments[0].footer_bytes
+    assert footer_begin - data_end > 500
+
+    file.write_bytes(whole[:data_end] + bytes(footer_begin - data_end) + whole[footer_begin:])
+    for condition, count in {"n = 77": 1, "n < 100": 100, "page = 'south'": 1024}.items():
+        assert frame.where(condition).count() == count
+
+    in_dictionary = whole.index(b"south", chunks[1].dictionary_page_offset)
+    assert in_dictionary < chunks[1].data_page_offset
+    file.write_bytes(whole)
+    flip(file, in_dictionary)
+    with pytest.raises(Py4JJavaError, match=r"(?i)crc|checksum"):
+        frame.where("page = 'south'").count()
 
 
 def test_stores_that_spark_cannot_reach_are_named(spark: SparkSession) -> None:

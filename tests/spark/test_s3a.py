@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 REGISTRY = "https://repo1.maven.org/maven2/org/apache/hadoop/hadoop-aws/maven-metadata.xml"
 SCRIPT = """
 import sys
-import strandline, strandline.spark
+import s3fs, strandline, strandline.spark
 
 url, endpoint = sys.argv[1:]
 options = {"key": "canary-key", "secret": "canary-secret", "endpoint_url": endpoint,
@@ -37,6 +37,18 @@ assert found == [(n, n) for n in range(15, 30)], found
 assert "canary" not in frame._jdf.queryExecution().toString()
 spark.sql(f"CREATE TABLE ev USING strandline LOCATION '{url.replace('s3://', 's3a://')}'")
 assert spark.sql("SELECT max(n) FROM ev").collect()[0][0] == 29
+
+store = s3fs.S3FileSystem(**options, use_listings_cache=False)
+place = url + "/" + table.files().column("path")[1].as_py()
+data = bytearray(store.cat_file(place))
+data[-30] ^= 1
+store.pipe_file(place, bytes(data))
+try:
+    spark.read.format("strandline").load(url).where("n >= 15").count()
+except Exception as error:
+    assert "CorruptTable" in str(error) and "footer" in str(error), error
+else:
+    raise AssertionError("a flipped bit of a footer was not noticed")
 """
 
 
@@ -69,7 +81,7 @@ def test_options_that_nobody_would_use_are_refused() -> None:
 @pytest.mark.spark
 @pytest.mark.s3
 def test_the_native_scan_reads_s3(s3_bucket: S3Bucket, tmp_path: Path) -> None:
-    """[C11] [C10] A process of its own, because jars are chosen when the JVM starts."""
+    """[C11] [C10] [X4] A process of its own, because jars are chosen when the JVM starts."""
     try:
         urllib.request.urlopen(REGISTRY, timeout=10).close()
     except (urllib.error.URLError, TimeoutError):
