@@ -43,9 +43,12 @@ __all__ = [
 
 
 def register_source(
-    spark: SparkSession, *, storage_options: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    name: str = "strandline",
 ) -> None:
-    """Make the data source `strandline` known to a session; see `strandline.spark.source`."""
+    """Make the Python data source known to a session; see `strandline.spark.source`."""
     from strandline.spark import source  # noqa: PLC0415 - needs PySpark, which is optional
 
-    source.register_source(spark, storage_options=storage_options)
+    source.register_source(spark, storage_options=storage_options, name=name)

@@ -140,16 +140,25 @@ def _open_at(options: SourceOptions, version: int | None) -> Table:
 
 
 def register_source(
-    spark: SparkSession, *, storage_options: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    name: str = "strandline",
 ) -> None:
     """Make `format("strandline")` known to a session, over Spark Connect too.
 
     `storage_options` travel to the workers inside the registered class: no plan, no event log and
-    no message shows them. A later call replaces them.
+    no message shows them. A later call replaces them. `name`: another format name, under which the
+    data source can stand beside the native scan.
     """
+    format_name = name
 
     class RegisteredSource(StrandlineSource):
         sealed = Sealed(storage_options)
+
+        @classmethod
+        def name(cls) -> str:
+            return format_name
 
     try:
         spark.dataSource.register(RegisteredSource)
@@ -157,7 +166,8 @@ def register_source(
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
         raise InvalidInput(
-            "strandline.spark.enable was called in this Java process, so the name 'strandline' "
-            "belongs to the native scan there, which reads, writes and streams. Nothing was "
-            "changed. To use the Python data source, start a new driver and do not call enable."
+            f"the format name {name!r} is taken in this Java process: strandline.spark.enable gave "
+            "'strandline' to the native scan, which reads, writes and streams. Nothing was "
+            "changed. To use the Python data source beside it, register it under another name: "
+            "register_source(spark, name='strandline_rows')."
         ) from None

@@ -158,14 +158,7 @@ def compare_filter(table: Table, names: list[str], connection: Any, text: str) -
 @pytest.fixture
 def compared(spark: SparkSession, tmp_path: Path) -> Callable[[int, int], None]:
     """The comparison; the data source has a name of its own, for `strandline` is the native one."""
-    from strandline.spark.source import StrandlineSource  # noqa: PLC0415 - needs PySpark
-
-    class Rows(StrandlineSource):
-        @classmethod
-        def name(cls) -> str:
-            return "strandline_rows"
-
-    spark.dataSource.register(Rows)
+    strandline.spark.register_source(spark, name="strandline_rows")
     return lambda seed, queries: compare(spark, tmp_path / str(seed), seed, queries)
 
 

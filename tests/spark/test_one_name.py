@@ -215,15 +215,10 @@ def test_a_query_that_changes_roads_writes_no_batch_twice(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """[C7] A batch that the native sink committed is known to the data source, and the reverse."""
-    from strandline.spark.source import StrandlineSource  # noqa: PLC0415 - needs PySpark
-
-    class Rows(StrandlineSource):
-        @classmethod
-        def name(cls) -> str:
-            return "strandline_rows"
-
     strandline.spark.enable(spark)
-    spark.dataSource.register(Rows)
+    with pytest.raises(strandline.StrandlineError, match="name='strandline_rows'"):
+        strandline.spark.register_source(spark)
+    strandline.spark.register_source(spark, name="strandline_rows")
     source = strandline.create_table(tmp_path / "from", SCHEMA, time_column="ts")
     sink = strandline.create_table(tmp_path / "to", SCHEMA, time_column="ts")
     rows = spark.readStream.format("strandline").load(source.url)
