@@ -1,10 +1,11 @@
 """Queries in Spark over the same rows: Strandline, plain Parquet, Delta Lake and Iceberg.
 
-    python benchmarks/spark_scan.py --rows 10000000 [--peers delta iceberg]
+    python benchmarks/spark_scan.py --rows 10000000 [--peers delta iceberg] [--folder /tmp/rows]
 
 Each format runs in a process of its own with the Spark that it supports; peers get PySpark 4.0 in
 build/spark40 and their jars from Maven. Answers are compared. Small sizes show that it runs, not
-how fast.
+how fast. In a folder that is named, tables stay: `--prepare` only builds them, and a later run
+measures without building them again.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ def user_name(number: int) -> str:
 
 def fill(folder: Path, rows: int) -> None:
     """Events in the order of time, by users who come and go, as a table and as Parquet files."""
+    done = folder / f"filled-{rows}"
+    if done.exists():
+        return
+    if any(folder.iterdir()):
+        raise SystemExit(f"{folder} holds something else; nothing was measured")
     table = strandline.create_table(
         folder / "strandline",
         {"tm": "int64", "user": "string", "page": "string", "v": "float64"},
@@ -69,10 +75,11 @@ def fill(folder: Path, rows: int) -> None:
         )
         table.append(data)
         pq.write_table(data, folder / "source" / f"{batch:03}.parquet")
+    done.touch()
 
 
-def child(road: str, folder: Path, rows: int) -> Found:
-    """What a process with this format's Spark found."""
+def child(road: str, folder: Path, rows: int, repeats: int) -> Found:
+    """What a process with this format's Spark found; without repeats it only builds its table."""
     environment = dict(os.environ)
     if road != "strandline":
         if not (PEERS_SPARK / "pyspark").is_dir():
@@ -82,7 +89,7 @@ def child(road: str, folder: Path, rows: int) -> Found:
         environment["PYTHONPATH"] = str(PEERS_SPARK)
         environment.pop("SPARK_HOME", None)
     user = user_name(BATCHES // 2 * USERS_PER_BATCH // 2)
-    command = [sys.executable, str(CHILD), road, str(folder), str(rows), user]
+    command = [sys.executable, str(CHILD), road, str(folder), str(rows), user, str(repeats)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)  # noqa: S603 - ours
     answers: Found = json.loads(done.stdout.splitlines()[-1])
     return answers
@@ -93,15 +100,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--peers", nargs="*", default=["delta", "iceberg"])
+    parser.add_argument("--folder", type=Path, help="where tables are kept for a later run")
+    parser.add_argument("--prepare", action="store_true", help="build the tables, measure nothing")
+    parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    repeats = 0 if options.prepare else options.repeats
     with tempfile.TemporaryDirectory(prefix="strandline-spark-") as name:
-        folder = Path(name)
+        folder = Path(name) if options.folder is None else options.folder
+        folder.mkdir(parents=True, exist_ok=True)
         fill(folder, options.rows)
         found: Found = {}
         for road in ("strandline", *options.peers):
-            for query, by_road in child(road, folder, options.rows).items():
+            for query, by_road in child(road, folder, options.rows, repeats).items():
                 found.setdefault(query, {}).update(by_road)
-    say(f"{options.rows:,} rows in {BATCHES} files, median of the runs")
+    if options.prepare:
+        return 0
+    say(f"{options.rows:,} rows in {BATCHES} files, median of {repeats} runs")
     return 0 if report(found) else 1
 
 

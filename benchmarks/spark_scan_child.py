@@ -1,6 +1,6 @@
 """One Spark and one or two roads to the same rows, for `spark_scan.py`: prints JSON.
 
-`python spark_scan_child.py ROAD FOLDER ROWS`: seconds, tasks, files and bytes of each query.
+`python spark_scan_child.py ROAD FOLDER ROWS USER REPEATS`: seconds, tasks, files, bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 START_MS = 1_700_000_000_000
-REPEATS = 3
 PEERS = {
     "delta": (
         "io.delta:delta-spark_2.13:4.0.0",
@@ -84,7 +83,8 @@ def roads(spark: Any, road: str, folder: Path) -> dict[str, Any]:
             ITS_FILES: spark.read.parquet(*files),
             "plain Parquet": spark.read.parquet(*sources),
         }
-    for number, source in enumerate(sources):
+    done = folder / f"filled-{road}"
+    for number, source in enumerate([] if done.exists() else sources):
         rows = spark.read.parquet(source).coalesce(1)
         if road == "delta":
             rows.write.format("delta").mode("append").save(str(folder / "delta"))
@@ -92,6 +92,7 @@ def roads(spark: Any, road: str, folder: Path) -> dict[str, Any]:
             rows.writeTo("lake.db.t").using("iceberg").create()
         else:
             rows.writeTo("lake.db.t").append()
+    done.touch()
     if road == "delta":
         return {"delta": spark.read.format("delta").load(str(folder / "delta"))}
     return {"iceberg": spark.table("lake.db.t")}
@@ -135,13 +136,13 @@ def _files(spark: Any) -> int:
     return found
 
 
-def main(road: str, folder: Path, rows: int, user: str) -> None:
+def main(road: str, folder: Path, rows: int, user: str, repeats: int) -> None:
     """Every query, every road in turn."""
     spark = session(road, folder)
     frames = roads(spark, road, folder)
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for turn in range(REPEATS + 2):
-        counts_bytes = turn > REPEATS
+    for turn in range(repeats + 2 if repeats else 0):
+        counts_bytes = turn > repeats
         if counts_bytes:
             # Hadoop does not count what is read from a local disk in parallel.
             spark.conf.set("parquet.hadoop.vectored.io.enabled", "false")
@@ -151,11 +152,11 @@ def main(road: str, folder: Path, rows: int, user: str) -> None:
                 run = measured(spark, text, f"{turn} {name} {title}")
                 if counts_bytes:
                     found[name][title][-1]["bytes"] = run["bytes"]
-                elif turn:  # the first warms up
+                elif turn:  # the first one warms up
                     found.setdefault(name, {}).setdefault(title, []).append(run)
     print(json.dumps(found))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
