@@ -76,7 +76,9 @@ def read_apart(readers: Sequence[SplitReader], memory_bytes: int) -> Apart:
     several = [number for number, overlaps in enumerate(overlapping) if overlaps]
     if not several:
         return NONE_APART
-    weights = np.array([readers[number].memory_share for number in several], np.int64)
+    # More than all of the memory is as much as needs telling, however large a damaged number is.
+    most = memory_bytes + 1
+    weights = np.array([min(readers[n].memory_share, most) for n in several], np.int64)
     starts = np.array([readers[number].entry.min_seq for number in several], np.int64)
     ends = np.array([readers[number].entry.max_seq for number in several], np.int64)
     by_end = np.argsort(ends, kind="stable")
