@@ -18,8 +18,8 @@ BENCH_READY := $(VENV)/.bench-ready
 # search through dozens of releases.
 FITTING_BOTO3 := $(BIN)/python -c \
 	'from importlib.metadata import version; print("boto3==" + version("botocore"))'
-# Workers take whole files; Spark starts in one of them only (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+# Workers take whole files, in the order of tests/conftest.py; Spark starts in one of them only.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 TYPECHECK := build/typecheck
 # Tests start hundreds of processes; without compiled modules each would compile all it imports.
 unexport PYTHONDONTWRITEBYTECODE

@@ -29,6 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 os.environ.pop("STRANDLINE_CACHE", None)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, whose hook looks for the marks of groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let workers share the tests by files, and one of them have all that need Spark.
 
