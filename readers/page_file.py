@@ -7,7 +7,7 @@ for pyarrow that is a file like any other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from strandline.readers import row_ranges
-from strandline.tableformat import thrift
+from strandline.readers.joined_file import Chunk, Group, Layout, encode, united, value_count
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.indexes.runs import sorted_once
 from strandline.tableformat.page_table import page_checksum
-from strandline.tableformat.parquet_footer import MAGIC
-from strandline.tableformat.thrift import CompactReader, binary, list_of, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
     from strandline.readers.row_ranges import Int64s, Ranges
     from strandline.tableformat.page_table import PageColumn, PageTable
@@ -37,8 +33,6 @@ if TYPE_CHECKING:
 SMALL_DICTIONARY_BYTES: Final = 64 * 1024
 _TEXT_META: Final = b"\x15\x0c"
 """How the ColumnMetaData of a column of byte arrays begins."""
-_COMPRESSED_SIZE, _DATA_PAGE, _DATA_PAGE_V2 = 3, 5, 8
-"""Fields of a page header."""
 
 
 # --- which pages -------------------------------------------------------------------------------
@@ -200,7 +194,7 @@ class _Block:
                 found += [(at, size) for at, size in zip(places, lengths, strict=True) if size]
         return found
 
-    def read(self, read: ReadBytes) -> list[list[_Chunk]]:
+    def read(self, read: ReadBytes) -> list[list[Chunk]]:
         """For each leaf its chunks, checked: one for each row group, or one if that will do."""
         starts, sizes = (found.tolist() for found in self.runs)
         page_sizes, checksums = self.page_sizes.tolist(), self.page_checksums
@@ -213,12 +207,10 @@ class _Block:
                 pages = slice(edges[run], edges[run + 1])
                 _check(data, page_sizes[leaf][pages], checksums[leaf][pages])
                 runs.append(data)
-            found.append(
-                self._by_group(leaf, runs, read) if self.has_dictionary else [_Chunk(runs)]
-            )
+            found.append(self._by_group(leaf, runs, read) if self.has_dictionary else [Chunk(runs)])
         return found
 
-    def _by_group(self, leaf: int, runs: list[Bytes], read: ReadBytes) -> list[_Chunk]:
+    def _by_group(self, leaf: int, runs: list[Bytes], read: ReadBytes) -> list[Chunk]:
         places, lengths, checksums = (facts[leaf] for facts in self.dictionaries)
         groups = self.page_groups[self.run_edges]
         edges = [*np.searchsorted(groups, self.groups).tolist(), len(runs)]
@@ -228,7 +220,7 @@ class _Block:
             if lengths[group]:
                 dictionary = read(places[group], lengths[group])
                 _check(dictionary, [lengths[group]], [checksums[group]])
-            chunks.append(_Chunk(runs[begin:end], dictionary))
+            chunks.append(Chunk(runs[begin:end], dictionary))
         return chunks
 
 
@@ -244,154 +236,36 @@ def _check(data: Bytes, sizes: list[int], checksums: list[int]) -> None:
 # --- the small file ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """A leaf column in one row group of the small file."""
-
-    runs: list[Bytes]
-    """Its data pages."""
-    dictionary: Bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A row group of the small file."""
-
-    rows: int
-    chunks: Sequence[_Chunk]
-
-
 def assemble(parts: Sequence[tuple[PageSet, ReadBytes]]) -> bytes:
     """The Parquet file of the chosen pages of one segment, or of several of one shape."""
     first = parts[0][0]
     groups = [group for chosen, read in parts for group in _groups(chosen, read)]
     if not first.has_dictionary:
         # Every row group costs the decoder more than a page does.
-        groups = [_united(groups)]
-    content: list[Bytes] = [MAGIC]
-    for group in groups:
-        for chunk in group.chunks:
-            if chunk.dictionary is not None:
-                content.append(chunk.dictionary)
-            content += chunk.runs
-    footer = _footer(first, groups)
-    return b"".join([*content, footer, len(footer).to_bytes(4, "little"), MAGIC])
+        groups = [united(groups)]
+    return encode(_layout(first), groups)
 
 
-def _groups(chosen: PageSet, read: ReadBytes) -> list[_Group]:
+def _layout(chosen: PageSet) -> Layout:
+    leaves = (leaf for block in chosen.blocks for leaf in block.leaves)
+    return Layout(
+        chosen.table.created_by,
+        [(column.elements, column.element_count) for column in chosen.columns],
+        [chosen.table.metas[leaf] for leaf in leaves],
+    )
+
+
+def _groups(chosen: PageSet, read: ReadBytes) -> list[Group]:
     leaves = [leaf for block in chosen.blocks for leaf in block.read(read)]
-    rows = chosen.group_rows.tolist() if chosen.has_dictionary else [row_ranges.count(chosen.rows)]
-    return [_Group(*found) for found in zip(rows, zip(*leaves, strict=True), strict=True)]
-
-
-def _united(groups: Sequence[_Group]) -> _Group:
-    by_leaf = zip(*(group.chunks for group in groups), strict=True)
-    return _Group(
-        sum(group.rows for group in groups),
-        [_Chunk([run for chunk in chunks for run in chunk.runs]) for chunks in by_leaf],
-    )
-
-
-def value_count(pages: Bytes) -> int:
-    """How many values data pages hold that lie one behind the other."""
-    count, reader = 0, CompactReader(pages)
-    while reader.at < len(pages):
-        header = reader.structure()
-        inner = header.get(_DATA_PAGE, header.get(_DATA_PAGE_V2))
-        size, values = header.get(_COMPRESSED_SIZE), inner.get(1) if isinstance(inner, dict) else 0
-        if type(size) is not int or type(values) is not int or min(size, values) < 0:
-            raise CorruptTable("a data page has no header of a data page")
-        count += values
-        reader.at += size
-    return count
-
-
-# --- its footer --------------------------------------------------------------------------------
-
-_NUMBER_BYTES: Final = 5
-"""Every number of a chunk takes so many bytes; Thrift allows for leading zeros."""
-_NUMBER_LIMIT: Final = 1 << (7 * _NUMBER_BYTES - 1)
-_FIELD_HEADS: Final = np.array([0x16, 0x16, 0x16, 0x26, 0x26], np.uint8)
-"""Fields 5, 6, 7, 9 and 11 of a ColumnMetaData: number of values, uncompressed and compressed
-size, place of the data pages and of the dictionary page."""
-_WITH_DICTIONARY: Final = len(_FIELD_HEADS) * (1 + _NUMBER_BYTES)
-_WITHOUT: Final = _WITH_DICTIONARY - (1 + _NUMBER_BYTES)
-
-
-def _footer(chosen: PageSet, groups: Sequence[_Group]) -> bytes:
-    """A FileMetaData: version, schema, rows, row groups, and who wrote the pages."""
-    columns = chosen.columns
-    root = b"\x48" + binary(b"schema") + b"\x15" + number(len(columns)) + b"\x00"
-    elements = 1 + sum(column.element_count for column in columns)
-    head = list_of(thrift.STRUCT, [b""] * elements)
-    return b"".join(
-        [
-            b"\x15\x04\x19",
-            head,
-            root,
-            *(column.elements for column in columns),
-            b"\x16",
-            number(sum(group.rows for group in groups)),
-            b"\x19",
-            list_of(thrift.STRUCT, _group_footers(chosen, groups)),
-            b"\x28",
-            binary(chosen.table.created_by),
-            b"\x00",
-        ]
-    )
-
-
-def _group_footers(chosen: PageSet, groups: Sequence[_Group]) -> list[bytes]:
-    """RowGroup structures: chunks, bytes, rows."""
-    metas = [chosen.table.metas[leaf] for block in chosen.blocks for leaf in block.leaves]
     nested = [column.is_nested for column in chosen.columns for _ in column.leaves]
-    dictionaries = np.array(
-        [[len(c.dictionary or b"") for c in g.chunks] for g in groups], np.int64
-    )
-    sizes = dictionaries + [[sum(map(len, c.runs)) for c in g.chunks] for g in groups]
-    # Where values may repeat, only the pages know how often.
-    counts = np.array(
-        [
-            [
-                sum(map(value_count, chunk.runs)) if is_nested else group.rows
-                for chunk, is_nested in zip(group.chunks, nested, strict=True)
-            ]
-            for group in groups
-        ],
-        np.int64,
-    )
-    ends = len(MAGIC) + np.cumsum(sizes).reshape(sizes.shape)
-    begins = ends - sizes
-    if ends[-1, -1] >= _NUMBER_LIMIT or counts.max() >= _NUMBER_LIMIT:
-        raise CorruptTable("pages of one split take more bytes than a file may have")
-    numbers = np.stack([counts, sizes, sizes, begins + dictionaries, begins], axis=2)
-    tails = _numbers(numbers).reshape(len(groups), len(metas), -1)
-    footers = []
-    for group, end, tail_of in zip(groups, ends[:, -1].tolist(), tails, strict=True):
-        chunks = [
-            # A ColumnChunk: field 2 (0: unused), then field 3, its ColumnMetaData.
-            b"\x26\x00\x1c"
-            + meta
-            + tail[: _WITHOUT if chunk.dictionary is None else _WITH_DICTIONARY]
-            + b"\0\0"
-            for meta, tail, chunk in zip(metas, map(bytes, tail_of), group.chunks, strict=True)
-        ]
-        footers.append(
-            b"\x19"
-            + list_of(thrift.STRUCT, chunks)
-            + b"\x16"
-            + number(end)
-            + b"\x16"
-            + number(group.rows)
-            + b"\x00"
-        )
-    return footers
+    leaves = [
+        [_counted(chunk) for chunk in chunks] if is_nested else chunks
+        for chunks, is_nested in zip(leaves, nested, strict=True)
+    ]
+    rows = chosen.group_rows.tolist() if chosen.has_dictionary else [row_ranges.count(chosen.rows)]
+    return [Group(*found) for found in zip(rows, zip(*leaves, strict=True), strict=True)]
 
 
-def _numbers(values: Int64s) -> NDArray[np.uint8]:
-    """The fields of chunks, each as its head and a varint of fixed length."""
-    shifts = np.arange(0, 7 * _NUMBER_BYTES, 7)
-    groups = (values[..., None] << 1) >> shifts & 0x7F
-    groups[..., :-1] |= 0x80
-    heads = np.broadcast_to(_FIELD_HEADS, values.shape)[..., None]
-    return np.concatenate([heads, groups.astype(np.uint8)], axis=-1)
+def _counted(chunk: Chunk) -> Chunk:
+    """Where values may repeat, only the pages know how often."""
+    return replace(chunk, values=sum(map(value_count, chunk.runs)))

@@ -1,9 +1,9 @@
 """Whole small files, many of them together: what compaction reads.
 
-A file of a thousand rows is decoded in less time than it takes to plan its reading and to find out
-what its columns mean. So files that store their rows alike are fetched with one call, decoded one
-after the other, and become columns of the table together. Every check is made all the same; where
-one fails, the files are read again singly, which says which of them is damaged.
+A file of a thousand rows is decoded in less time than it takes to plan its reading, to start a
+decoder and to find out what its columns mean. So files that store their rows alike are fetched with
+one call, decoded together, and become columns of the table together. Every check is made all the
+same; where one fails, the files are read again singly, which says which of them is damaged.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from strandline.readers import footers, row_ranges
+from strandline.readers import footers, row_ranges, whole_files
 from strandline.readers.arrow_arrays import int64_array
 from strandline.readers.logical_columns import LogicalColumns, numbers_of_files
 from strandline.readers.read_ahead import ReadAhead
@@ -57,8 +56,7 @@ def read_together(
     column_ids: Collection[int],
 ) -> pa.Table:
     """All rows of some segments, in their order; of hidden columns not the window's start."""
-    nested = any(column.type.is_nested for column in manifest.schema.columns)
-    if not nested and all(_is_small(entry) for entry in entries):
+    if all(_is_small(entry) for entry in entries):
         try:
             return _at_once(storage, manifest, entries, column_ids)
         except (StrandlineError, pa.ArrowException, OSError):
@@ -88,12 +86,11 @@ def _at_once(
     # Entries of one layout: for columns it is the same which of them is asked.
     logical = LogicalColumns(manifest, entries[0])
     blobs = storage.read_ranges([(entry.path, 0, entry.size_bytes) for entry in entries])
-    files = [
-        _decoded(storage, entry, data, logical, column_ids)
-        for entry, data in zip(entries, blobs, strict=True)
-    ]
+    files = [_checked(storage, e, data) for e, data in zip(entries, blobs, strict=True)]
     # Files with other columns than the first one's cannot be joined, and are read singly.
-    joined = pa.concat_tables(files)
+    joined = pa.concat_tables(
+        [*whole_files.decode(files, lambda names: logical.physical_names(column_ids, names))]
+    )
     stored = dict(zip(joined.column_names, joined.columns, strict=True))
     rows = row_ranges.all_rows(joined.num_rows)
     table = logical.table(stored, frozenset(column_ids) - {SEQ_ID}, rows)
@@ -104,26 +101,11 @@ def _at_once(
     return table.select(logical.names_of(column_ids))
 
 
-def _decoded(
-    storage: Storage,
-    entry: SegmentEntry,
-    data: bytes,
-    logical: LogicalColumns,
-    column_ids: Collection[int],
-) -> pa.Table:
-    """The columns of one file, once its footer and its pages have the right checksums."""
+def _checked(storage: Storage, entry: SegmentEntry, data: bytes) -> whole_files.WholeFile:
+    """The file, once its footer is what the manifest says; the bytes compared are those parsed."""
     start, _ = footers.footer_range(entry)
     footers.check_footer(storage, entry, memoryview(data)[start:])
-    # The bytes that were just checked are those that are parsed here.
-    file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
-    present = file.metadata.schema.names
-    names = logical.physical_names(column_ids, present)
-    table = file.read(None if len(names) == len(present) else sorted(names), use_threads=False)
-    if (
-        table.num_rows != entry.row_count
-        or file.metadata.num_rows != entry.row_count
-        or len(table.column_names) != len(names)
-        or names != set(table.column_names)
-    ):
-        raise CorruptTable(f"{entry.path}: other rows or columns were read than there are")
-    return table
+    file = whole_files.WholeFile(data, entry.footer_bytes)
+    if file.row_count != entry.row_count:
+        raise CorruptTable(f"{entry.path}: other rows were read than there are")
+    return file

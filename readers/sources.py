@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from strandline.readers import page_file, row_ranges
+from strandline.readers import joined_file, page_file, row_ranges
 from strandline.tableformat.errors import CorruptTable
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class _Chunk:
         """
         if self.nested_values is not None:
             pages = file.bytes_at(self.data_start, self.start + self.size - self.data_start)
-            if page_file.value_count(pages) != self.nested_values:
+            if joined_file.value_count(pages) != self.nested_values:
                 raise CorruptTable("the pages of a nested column do not hold its values")
 
 

@@ -151,7 +151,7 @@ def _encode(footer: Footer, pages: _Pages) -> bytes:
         if leaf_layout[-1] == len(first_rows):
             first_rows.append(rows)
     names = "\n".join(column.name for column in footer.columns).encode()
-    metas = [_meta_prefix(chunk) for chunk in footer.groups[0]]
+    metas = [meta_prefix(chunk) for chunk in footer.groups[0]]
     counts_of = (
         len(footer.columns),
         leaves,
@@ -199,7 +199,7 @@ def _checksum_of(file: memoryview, start: int, size: int) -> int:
     return page_checksum(file[start : start + size])
 
 
-def _meta_prefix(chunk: Chunk) -> bytes:
+def meta_prefix(chunk: Chunk) -> bytes:
     """Fields 1 to 4 of a ColumnMetaData: type, encodings, path, codec."""
     return b"".join(
         [

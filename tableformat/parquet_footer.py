@@ -111,6 +111,15 @@ def parse_footer(data: bytes | memoryview) -> Footer:
     return footer
 
 
+def schema_bytes(data: bytes) -> bytes:
+    """A footer up to the end of its schema: files with the same columns begin theirs alike."""
+    reader, number = CompactReader(data), 0
+    while number != _SCHEMA:
+        number, kind = reader.field(number)
+        reader.skip(kind)
+    return data[: reader.at]
+
+
 def _columns(reader: CompactReader) -> tuple[FooterColumn, ...]:
     size, _ = reader.list_header()
     spans: list[tuple[int, int, dict[int, Any]]] = []

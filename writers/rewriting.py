@@ -6,7 +6,7 @@ compared with what was read, before anybody may commit it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.replacing import Assumptions
     from strandline.tableformat.storage import PendingWrite, Storage
     from strandline.writers.forgetting import Elsewhere
+    from strandline.writers.segment_file import SegmentFile
 
 COMPACT: Final = "compact"
 
@@ -128,14 +129,21 @@ def rewrite(
     rows, stones = _by_number(rows), _by_number(stones)
     writer = _Writer(storage, manifest, inputs, random_hex)
     hashing = _threads().submit(content_hash, rows)
-    entries = writer.write(_sorted(rows, manifest, todo.sort_by)) if rows.num_rows else ()
+    begun = writer.write(_sorted(rows, manifest, todo.sort_by)) if rows.num_rows else []
+    indexing = [_threads().submit(_with_indexes, one) for one in begun]
     deletes = writer.write_tombstones(stones) if stones.num_rows else ()
-    written = sum(entry.size_bytes for entry in (*entries, *deletes))
+    written = sum(entry.size_bytes for entry in (*(one.entry for one in begun), *deletes))
     todo.pace.spend(written)
     content = hashing.result()
     _compare(
-        storage, manifest, entries, count=rows.num_rows, content=content, ids=_all_ids(manifest)
+        storage,
+        manifest,
+        [one.entry for one in begun],
+        count=rows.num_rows,
+        content=content,
+        ids=_all_ids(manifest),
     )
+    entries = writer.write_indexes([index.result() for index in indexing])
     _compare(
         storage,
         manifest,
@@ -245,6 +253,21 @@ def _compare(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A segment whose rows are stored."""
+
+    entry: SegmentEntry
+    """Without indexes."""
+    file: SegmentFile
+    upload: PendingWrite
+
+
+def _with_indexes(begun: _Begun) -> _Begun:
+    file = begun.file
+    return begun if file.finish is None else replace(begun, file=file.finish())
+
+
 class _Writer:
     """Encodes rows, and says what the manifest will say of them."""
 
@@ -259,14 +282,24 @@ class _Writer:
         self._window, self._shard = inputs[0].window, inputs[0].shard
         self._may_need_ts = any(entry.ts_stored for entry in inputs)
 
-    def write(self, rows: pa.Table) -> tuple[SegmentEntry, ...]:
-        """Store rows as segments; durable when this returns."""
+    def write(self, rows: pa.Table) -> list[_Begun]:
+        """Store rows as segments; durable when this returns. Indexes are still to be built."""
         parts = [rows.slice(start, stop - start) for start, stop in _cuts(rows)]
         made = _threads().map(self._segment, parts)
-        for _, uploads in made:
-            for upload in uploads:
-                upload.wait()
-        return tuple(entry for entry, _ in made)
+        for one in made:
+            one.upload.wait()
+        return made
+
+    def write_indexes(self, made: Sequence[_Begun]) -> tuple[SegmentEntry, ...]:
+        """Store the indexes; durable when this returns."""
+        uploads = [
+            self._storage.write_new(path_of(one.entry.path), b"".join(one.file.index_pieces))
+            for one in made
+            if one.file.index is not None
+        ]
+        for upload in uploads:
+            upload.wait()
+        return tuple(replace(one.entry, index=one.file.index) for one in made)
 
     def write_tombstones(self, rows: pa.Table) -> tuple[SegmentEntry, ...]:
         """Store keys that are deleted; durable when this returns."""
@@ -296,7 +329,7 @@ class _Writer:
         )
         return entry, self._storage.write_new(*stored)
 
-    def _segment(self, rows: pa.Table) -> tuple[SegmentEntry, list[PendingWrite]]:
+    def _segment(self, rows: pa.Table) -> _Begun:
         manifest = self._manifest
         seqs, ts_ms = _numbers(rows, "_seq"), _numbers(rows, "_ts")
         dense = bool((np.diff(seqs) == 1).all())
@@ -309,6 +342,7 @@ class _Writer:
             seqs=None if dense else seqs,
             store_ts=store_ts,
             at_leisure=True,
+            index_later=True,
         )
         path = paths.segment_path(
             self._window, self._shard, COMPACT, manifest.files_version, self._random_hex(8)
@@ -330,12 +364,8 @@ class _Writer:
             created_at=0,
             rows_are=DENSE if dense else STORED,
             ts_stored=store_ts,
-            index=file.index,
         )
-        objects: list[tuple[str, Any]] = [(path, file.data)]
-        if file.index is not None:
-            objects.append((path_of(path), b"".join(file.index_pieces)))
-        return entry, [self._storage.write_new(name, data) for name, data in objects]
+        return _Begun(entry, file, self._storage.write_new(path, file.data))
 
     def _differs(self, rows: pa.Table, ts_ms: Array) -> bool:
         """Whether a reader would find other times in the time column than the rows have."""

@@ -9,7 +9,7 @@ the Parquet footer, where the encoder has left them for free.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +24,7 @@ from strandline.tableformat.types import Domain
 from strandline.writers.index_file import build_index
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from strandline.tableformat.config import Config
     from strandline.tableformat.indexes.reference import IndexRef, KindsByColumn
@@ -80,6 +80,8 @@ class SegmentFile:
     """The index file, in pieces; none where the segment has no indexes."""
     index: IndexRef | None = None
     index_debt: KindsByColumn = field(default_factory=dict)
+    finish: Callable[[], SegmentFile] | None = None
+    """With `index_later`, where there is something to index: the file with its indexes."""
 
 
 def encode_segment(
@@ -93,6 +95,7 @@ def encode_segment(
     store_ts: bool = False,
     in_haste: bool = False,
     at_leisure: bool = False,
+    index_later: bool = False,
     tombstones: bool = False,
 ) -> SegmentFile:
     """Encode rows that have exactly the schema's columns.
@@ -102,6 +105,7 @@ def encode_segment(
     `seqs`: each row's sequence number, for a file that holds rows of several batches.
     `in_haste`: encode like a small file, with nothing that only serves later reads.
     `at_leisure`: nobody waits, so filters may take longer to build and come out smaller.
+    `index_later`: leave the indexes to `finish`, which another thread may call.
     `tombstones`: the rows are keys that are deleted, and say so in a column of their own.
     """
     table = _physical_table(rows, schema, offsets, seqs, ts_ms if store_ts else None)
@@ -142,8 +146,17 @@ def encode_segment(
     footer_bytes = int.from_bytes(memoryview(data)[-TAIL_BYTES:-4], "little")
     footer = memoryview(data)[-TAIL_BYTES - footer_bytes : -TAIL_BYTES]
     wanted = [schema.by_id[i] for i in config.stats_columns if i in schema.by_id]
-    index = None
-    if indexed:
+    file = SegmentFile(
+        data=data,
+        footer_bytes=footer_bytes,
+        footer_xxh64=codec.checksum(footer),
+        column_stats=_column_stats(writer.writer.metadata, table, wanted, nan_columns),
+        index_debt=planned if in_haste else {},
+    )
+    if not indexed:
+        return file
+
+    def finish() -> SegmentFile:
         index = build_index(
             table,
             data,
@@ -153,15 +166,9 @@ def encode_segment(
             plan=planned,
             smallest_filters=at_leisure,
         )
-    return SegmentFile(
-        data=data,
-        footer_bytes=footer_bytes,
-        footer_xxh64=codec.checksum(footer),
-        column_stats=_column_stats(writer.writer.metadata, table, wanted, nan_columns),
-        index_pieces=() if index is None else index[0],
-        index=None if index is None else index[1],
-        index_debt=planned if in_haste else {},
-    )
+        return file if index is None else replace(file, index_pieces=index[0], index=index[1])
+
+    return replace(file, finish=finish) if index_later else finish()
 
 
 def _index_plan(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import strandline
@@ -83,11 +84,54 @@ def test_small_files_are_decoded_together(
     table.evolve(add={"note": "string"}, drop=["amount"])
     expected = singly(table)
 
-    def not_singly(*_: Any) -> Any:
-        raise AssertionError("files are read one by one")
-
     monkeypatch.setattr(small_files, "SplitReader", not_singly)
     assert together(table).equals(expected)
+
+
+def rich(first: int, count: int) -> pa.Table:
+    """Events with texts that repeat, and nested values."""
+    numbers = range(first, first + count)
+    tags = [[str(n)] * (n % 3) if n % 5 else None for n in numbers]
+    points = [{"x": n if n % 7 else None} if n % 4 else None for n in numbers]
+    more = {
+        "word": pa.array(["ab"[n % 2] for n in numbers]),
+        "tags": pa.array(tags, pa.list_(pa.string())),
+        "point": pa.array(points, pa.struct({"x": pa.int64()})),
+    }
+    rows = events(first, count)
+    for name, values in more.items():
+        rows = rows.append_column(name, values)
+    return rows
+
+
+def test_dictionaries_nested_columns_and_codecs_are_decoded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[M7] Texts that repeat have dictionaries, larger files another codec and row groups."""
+    table = strandline.create_table(
+        str(tmp_path / "t"), rich(0, 1).schema, time_column="ts", row_group_rows=2048
+    )
+    for number in range(4):
+        table.append(rich(10 * number, 10 - number))
+    table.append(rich(100, 5000))
+    table.append(rich(6000, 7))
+    table.append(rich(7000, 6000))
+    kinds = set()
+    for path in table.files().column("path").to_pylist():
+        footer = pq.ParquetFile(Path(table.url, path)).metadata
+        word = footer.row_group(0).column(4)
+        assert word.path_in_schema == "word"
+        kinds.add((word.compression, word.has_dictionary_page, footer.num_row_groups))
+    assert kinds == {("SNAPPY", True, 1), ("SNAPPY", False, 1), ("ZSTD", True, 3)}
+    expected = singly(table)
+    monkeypatch.setattr(small_files, "SplitReader", not_singly)
+
+    assert together(table).equals(expected)
+
+
+def not_singly(*_: Any) -> Any:
+    """Stands for the road that is not to be taken."""
+    raise AssertionError("files are read one by one")
 
 
 def test_groups_hold_what_is_alike_and_not_too_much(tmp_path: Path) -> None:
@@ -119,17 +163,18 @@ def test_numbers_outside_a_segment_are_refused(tmp_path: Path) -> None:
         read_together(place.chain.storage, table.manifest, [first, wrong], {1, SEQ_ID})
 
 
-def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rows", "step"), [(events, 1), (rich, 7)], ids=["flat", "rich"])
+def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path: Path, rows: Any, step: int) -> None:
     """[X4] What compaction reads wrongly would be wrong for ever: checksums come first."""
-    table = made(tmp_path)
-    table.append(events(0, 40))
-    table.append(events(40, 40))
+    table = strandline.create_table(str(tmp_path / "t"), rows(0, 1).schema, time_column="ts")
+    for first in (0, 40, 80):
+        table.append(rows(first, 40))
     expected = singly(table)
     path = table.files().column("path")[1].as_py()
     file = Path(table.url, path)
     sound = file.read_bytes()
     errors = 0
-    for position in range(len(sound)):
+    for position in range(0, len(sound), step):
         damaged = bytearray(sound)
         damaged[position] ^= 1 << position % 8
         file.write_bytes(damaged)
@@ -140,10 +185,33 @@ def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
         else:
             assert found.equals(expected), position
     # Bits of a footer that was read before harm nobody: the file is then read with that one.
-    assert errors > len(sound) // 3
+    assert errors > len(sound) // step // 3
     file.write_bytes(sound[: len(sound) // 4])
     with pytest.raises(strandline.StrandlineError, match=path):
         together(table)
     file.unlink()
     with pytest.raises(MissingFile, match=path):
         together(table)
+
+
+def test_a_header_of_a_page_of_lists_with_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    """[X4] A page's CRC leaves out its header, and a list that lost an element is a row as well."""
+    table = strandline.create_table(str(tmp_path / "t"), rich(0, 1).schema, time_column="ts")
+    for first in (0, 40, 80):
+        table.append(rich(first, 40))
+    expected = singly(table)
+    file = Path(table.url, table.files().column("path")[1].as_py())
+    sound = file.read_bytes()
+    chunk = pq.ParquetFile(file).metadata.row_group(0).column(5)
+    assert chunk.path_in_schema.startswith("tags.")
+    begin = chunk.data_page_offset
+    errors = 0
+    for bit in range(8 * 24):
+        damaged = bytearray(sound)
+        damaged[begin + bit // 8] ^= 1 << bit % 8
+        file.write_bytes(damaged)
+        try:
+            assert together(table).equals(expected), bit
+        except CorruptTable:
+            errors += 1
+    assert errors > 100
