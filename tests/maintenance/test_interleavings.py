@@ -181,7 +181,6 @@ def interleave(
             name: _handle(world, world.store, "reader", version)
             for name, version in (("newest", table.version), ("older", OLDER), ("tag", "tagged"))
         }
-        assert {name: sorted(numbers(reader)) for name, reader in readers.items()} == PINNED
         faulty.trace.clear()
         pair = Pair([], [])
 
@@ -270,6 +269,7 @@ def test_the_operations_do_something() -> None:
         table = _handle(World(0, store, clock), store, "all")
         assert table.expire(dry_run=True).rows_hidden == 2
         assert table.compact(min_segments=2, dry_run=True).runs
+        assert sorted(numbers(table)) == PINNED["newest"]
         assert len(table.vacuum().removed) > 2
         assert table.manifest.windows
 
