@@ -70,6 +70,8 @@ class Chain:
 
     follows_root = False
     """Whether part of what is committed here is decided in another chain."""
+    user: str | None = None
+    """Whose chain it is; None: the table's own."""
 
     def manifest_path(self, version: int) -> str:
         """Where a version of this chain lies."""

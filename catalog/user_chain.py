@@ -7,6 +7,7 @@ manifest like any other. Users commit independently; nobody waits for anybody el
 
 from __future__ import annotations
 
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -50,8 +51,9 @@ class UserChain(Chain):
         super().__init__(root.storage, root.runtime)
         self.service = ManifestService(root.storage, root.service.cache, _NOTHING_KEPT)
         self.base = paths.user_folder(user)
-        self.user = user
+        self.user: str = user
         self._root, self._root_head = root, root_head
+        self._turn = threading.Lock()
 
     follows_root = True
 
@@ -60,7 +62,11 @@ class UserChain(Chain):
 
     def refresh(self, known: Snapshot) -> Snapshot:
         """The newest version, with what the table's newest version says for all users."""
-        self._root_head = self._root.refresh(self._root_head)
+        root = self._root.refresh(self._root_head)
+        with self._turn:
+            # Another thread may have seen more of it meanwhile, and commits by that.
+            if root.manifest.version >= self._root_head.manifest.version:
+                self._root_head = root
         return self._joined(super().refresh(known))
 
     def _joined(self, found: Snapshot) -> Snapshot:

@@ -40,7 +40,8 @@ def check_scope(manifest: Manifest) -> None:
     if manifest.config.scope == USER_SCOPE and manifest.root_version is None:
         raise InvalidInput(
             "this table has scope='user': its rows belong to users. Take table.user(name), or "
-            "table.scan_users() for all of them; in Spark, strandline.spark.read_users."
+            "table.scan_users() for all of them; in Spark, strandline.spark.read_users, and in a "
+            "shell, --user NAME."
         )
 
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline.api import milliseconds
 from strandline.tableformat.arguments import check_count, check_names
 from strandline.tableformat.errors import InvalidInput
+from strandline.versions import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

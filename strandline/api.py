@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from strandline.catalog.cache_places import open_cache
@@ -17,17 +16,17 @@ from strandline.tableformat.errors import (
     TableDropped,
     TableExists,
     TableNotFound,
-    VersionNotFound,
 )
 from strandline.tableformat.manifest import KEYED, CommitRecord, Manifest
 from strandline.tableformat.schema import schema_from
 from strandline.tableformat.storage import open_storage
 from strandline.tableformat.stores.probe import probe_once_per_process
-from strandline.tableformat.values import INT64_MAX
+from strandline.versions import check_version, find_version
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from datetime import datetime
 
     from strandline.catalog.chain import Snapshot
     from strandline.catalog.runtime import Runtime
@@ -214,21 +213,12 @@ def open_in(
     dropped_ok: bool = False,
 ) -> Table:
     """Open a table in a storage that is open already."""
-    if version is not None and as_of is not None:
-        raise InvalidInput("give version or as_of, not both")
-    if version is not None and type(version) not in (int, str):
-        raise InvalidInput(f"version must be an integer or the name of a tag, not {version!r}")
-    moment = None if as_of is None else milliseconds(as_of)
+    moment = check_version(version, as_of)
     chain = Chain(storage, runtime, open_cache(cache, is_local=storage.is_local))
     head = chain.find_head()
     if head.manifest.dropped_at is not None and not dropped_ok:
         raise TableDropped(head.manifest.dropped_at)
-    if version is not None:
-        number = _tagged(head.manifest, version) if isinstance(version, str) else version
-        return _table_of(chain, head, pinned=chain.at_version(number, head))
-    if moment is not None:
-        return _table_of(chain, head, pinned=chain.as_of(moment, head))
-    return _table_of(chain, head)
+    return _table_of(chain, head, pinned=find_version(chain, head, version, moment))
 
 
 def _table_of(chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -> Table:
@@ -245,31 +235,3 @@ def _is_stream(kind: str | None) -> bool:
     if kind not in (None, "stream"):
         raise InvalidInput(f"kind is 'stream' or left out, not {kind!r}")
     return kind == "stream"
-
-
-def _tagged(head: Manifest, name: str) -> int:
-    tag = head.lifecycle.tags.get(name)
-    if tag is None:
-        known = ", ".join(sorted(head.lifecycle.tags)[:10]) or "none"
-        raise VersionNotFound(f"the table has no tag {name!r}; its tags are: {known}")
-    return tag.version
-
-
-def milliseconds(given: object) -> int:
-    """A moment as milliseconds since 1970; without a zone it is UTC."""
-    if type(given) is int and 0 <= given <= INT64_MAX:
-        return given
-    moment = given
-    if isinstance(given, str):
-        try:
-            moment = datetime.fromisoformat(given)
-        except ValueError:
-            moment = None
-    if not isinstance(moment, datetime):
-        raise InvalidInput(
-            f"as_of must be a datetime, ISO text such as '2026-01-31T12:00:00+00:00', or "
-            f"milliseconds since 1970, not {given!r}"
-        )
-    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    # In whole numbers: seconds as a float lie a millisecond too early for some moments.
-    return (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

@@ -54,8 +54,10 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     arguments, left = parser.parse_known_args(argv)
     # argparse gives up on a FILE that may be left out as soon as an option stands before it.
-    if len(left) == 1 and not left[0].startswith("-") and getattr(arguments, "file", "") is None:
-        arguments.file = left.pop()
+    if len(left) == 1 and not left[0].startswith("-"):
+        for name in ("file", "name", "namespace"):
+            if left and getattr(arguments, name, "") is None:
+                setattr(arguments, name, left.pop())
     if left:
         parser.error(f"unrecognized arguments: {' '.join(left)}")
     return arguments
@@ -80,35 +82,74 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     _add_create(_verb(verbs, "create", "create a table", cli_commands.create))
-    _add_append(_verb(verbs, "append", "append rows in one commit", cli_commands.append))
     _add_append(
-        _verb(verbs, "upsert", "append rows that replace others by key", cli_commands.upsert)
+        _verb(verbs, "append", "append rows in one commit", cli_commands.append, of_user=True)
+    )
+    _add_append(
+        _verb(
+            verbs,
+            "upsert",
+            "append rows that replace others by key",
+            cli_commands.upsert,
+            of_user=True,
+        )
     )
     cli_changes.add_overwrite(
-        _verb(verbs, "overwrite", "replace all rows in one commit", cli_changes.overwrite)
+        _verb(
+            verbs,
+            "overwrite",
+            "replace all rows in one commit",
+            cli_changes.overwrite,
+            of_user=True,
+        )
     )
     cli_changes.add_delete(
-        _verb(verbs, "delete", "delete rows by a filter, or by their keys", cli_changes.delete)
+        _verb(
+            verbs,
+            "delete",
+            "delete rows by a filter, or by their keys",
+            cli_changes.delete,
+            of_user=True,
+        )
     )
     cli_changes.add_compact(
-        _verb(verbs, "compact", "put small segments together", cli_changes.compact)
+        _verb(verbs, "compact", "put small segments together", cli_changes.compact, of_user=True)
     )
     _add_recover(
-        _verb(verbs, "recover", "commit what a writer left in its log", cli_commands.recover)
+        _verb(
+            verbs,
+            "recover",
+            "commit what a writer left in its log",
+            cli_commands.recover,
+            of_user=True,
+        )
     )
-    _add_scan(_verb(verbs, "scan", "print rows", cli_commands.scan))
-    _verb(verbs, "tail", "show where the next row goes", cli_commands.tail)
-    history = _verb(verbs, "history", "list commits, newest first", cli_commands.history)
+    _add_scan(_verb(verbs, "scan", "print rows", cli_commands.scan, of_user=True))
+    _verb(verbs, "tail", "show where the next row goes", cli_commands.tail, of_user=True)
+    users = _verb(verbs, "users", "list the users of a table", cli_commands.users)
+    cli_options.add_page(users)
+    history = _verb(
+        verbs, "history", "list commits, newest first", cli_commands.history, of_user=True
+    )
     history.add_argument("--limit", type=int, metavar="N")
-    _add_version(_verb(verbs, "files", "list the data files", cli_commands.files))
+    _add_version(_verb(verbs, "files", "list the data files", cli_commands.files, of_user=True))
     _add_version(_verb(verbs, "schema", "list the columns", cli_commands.schema))
     _add_evolve(_verb(verbs, "evolve", "change the columns", cli_commands.evolve))
     _add_version(
-        _verb(verbs, "describe", "sum up a table", cli_commands.describe, aliases=["info"])
+        _verb(
+            verbs,
+            "describe",
+            "sum up a table",
+            cli_commands.describe,
+            aliases=["info"],
+            of_user=True,
+        )
     )
     doctor = _verb(verbs, "doctor", "check a store and the table in it", cli_commands.doctor)
     doctor.add_argument("--read-only", action="store_true", help="write nothing to the store")
-    verify = _verb(verbs, "verify", "check every file against its checksum", cli_commands.verify)
+    verify = _verb(
+        verbs, "verify", "check every file against its checksum", cli_commands.verify, of_user=True
+    )
     verify.add_argument("--deep", action="store_true", help="read and decode all data too")
     verify.add_argument("--repair", action="store_true", help="make damaged indexes anew")
     _add_version(verify)
@@ -129,6 +170,7 @@ def _verb(
     run: Any,
     *,
     url_help: str = "where the table lies",
+    of_user: bool = False,
     **more: Any,
 ) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(
@@ -136,6 +178,8 @@ def _verb(
     )
     made.add_argument("url", metavar="URL", help=url_help)
     made.set_defaults(run=run)
+    if of_user:
+        made.add_argument("--user", metavar="NAME", help="in a table with --scope user: whose rows")
     cli_options.add_common(made, storage=True)
     return made
 
@@ -173,6 +217,9 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-indexes", action="store_true", help="no index files at all")
     parser.add_argument("--exist-ok", action="store_true", help="open a table that is there")
+    parser.add_argument(
+        "--scope", choices=("shared", "user"), help="user: versions and rows for each user apart"
+    )
 
 
 def _add_append(parser: argparse.ArgumentParser) -> None:

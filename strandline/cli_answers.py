@@ -27,10 +27,14 @@ def add_verbs(verbs: Any, verb: Make) -> None:
     _with_alias(verb(verbs, "forget", "let a remembered query go", forget))
     verb(verbs, "remembered", "list the remembered queries", remembered)
 
-    out = _with_file(verb(verbs, "export", "write a range of rows into one file", export))
+    out = _with_file(
+        verb(verbs, "export", "write a range of rows into one file", export, of_user=True)
+    )
     cli_options.add_bounds(out)
     out.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
-    back = _with_file(verb(verbs, "replay", "append the rows of an exported file, once", replay))
+    back = _with_file(
+        verb(verbs, "replay", "append the rows of an exported file, once", replay, of_user=True)
+    )
     back.add_argument("--fence", metavar="TOKEN")
     what = "verify an exported file and tell what it holds"
     verb(verbs, "inspect", what, inspect, url_help="where the file lies")

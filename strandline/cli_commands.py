@@ -28,13 +28,14 @@ _LIBRARIES = ("pyarrow", "numpy", "fsspec", "s3fs", "gcsfs", "adlfs", "pyspark")
 
 
 def open_given(given: Namespace) -> Table:
-    """The table that the arguments name."""
-    return strandline.open_table(
-        given.url,
-        getattr(given, "version", None),
-        cli_input.milliseconds(getattr(given, "as_of", None)),
-        storage_options=cli_options.storage(given),
-    )
+    """The table that the arguments name, or one user's part of it."""
+    version = getattr(given, "version", None)
+    moment = cli_input.milliseconds(getattr(given, "as_of", None))
+    options = cli_options.storage(given)
+    user = getattr(given, "user", None)
+    if user is None:
+        return strandline.open_table(given.url, version, moment, storage_options=options)
+    return strandline.open_table(given.url, storage_options=options).user(user, version, moment)
 
 
 def _time(milliseconds: int) -> str:
@@ -54,6 +55,7 @@ _SETTINGS: Final = (
     "shards",
     "jitter_ms",
     "zone_rows",
+    "scope",
 )
 """Options of `create` that are settings of the table under the same name."""
 
@@ -202,6 +204,16 @@ def scan(given: Namespace) -> int:
     else:
         cut_at = cli_output.ROWS_ON_SCREEN if given.limit is None else None
         cli_output.print_scan(found, kind, cut_at=cut_at)
+    return 0
+
+
+def users(given: Namespace) -> int:
+    """List the users."""
+    table = open_given(given)
+    if not isinstance(table, strandline.UsersTable):
+        raise InvalidInput(f"{table.url} has scope='shared': its rows belong to no users")
+    found = table.users(given.prefix, after=given.after, limit=given.limit)
+    cli_output.print_rows(("name",), [(name,) for name in found], as_json=given.json)
     return 0
 
 

@@ -27,16 +27,20 @@ def add_verbs(verbs: Any, verb: Make) -> None:
     _add_removal(made)
     made.add_argument("--force", action="store_true", help="also if the clocks contradict")
     _add_share(made)
-    trim_ = verb(verbs, "trim", "hide all rows below a sequence number for ever", trim)
+    trim_ = verb(
+        verbs, "trim", "hide all rows below a sequence number for ever", trim, of_user=True
+    )
     trim_.add_argument("seq", type=int, metavar="SEQ")
     set_ = verb(verbs, "set", "change settings", set_table)
     set_.add_argument("setting", nargs="+", metavar="NAME=VALUE", help="such as ttl=7d, history=1d")
-    tag_ = verb(verbs, "tag", "name a version and keep it", tag)
+    tag_ = verb(verbs, "tag", "name a version and keep it", tag, of_user=True)
     tag_.add_argument("name", nargs="?", metavar="NAME", help="without one, tags are listed")
     tag_.add_argument("--at", type=int, metavar="N", help="the version; by default the newest")
-    untag_ = verb(verbs, "untag", "remove a tag", untag)
+    untag_ = verb(verbs, "untag", "remove a tag", untag, of_user=True)
     untag_.add_argument("name", metavar="NAME")
-    back = verb(verbs, "rollback", "bring back the rows of an earlier version", rollback)
+    back = verb(
+        verbs, "rollback", "bring back the rows of an earlier version", rollback, of_user=True
+    )
     back.add_argument("to", metavar="VERSION", help="a number or a tag")
     old = verb(verbs, "expire-versions", "give up old versions", expire_versions)
     old.add_argument("--older-than", default="7d", metavar="DURATION")

@@ -62,6 +62,13 @@ def times(given: Namespace) -> dict[str, Any]:
     return {name: cli_input.milliseconds(getattr(given, name)) for name in ("start_ts", "end_ts")}
 
 
+def add_page(parser: argparse.ArgumentParser) -> None:
+    """Which part of a list of names."""
+    parser.add_argument("--prefix", default="")
+    parser.add_argument("--after", metavar="NAME", help="the last name of the page before")
+    parser.add_argument("--limit", type=int, metavar="N")
+
+
 def add_format(parser: argparse.ArgumentParser) -> None:
     """How rows are printed."""
     parser.add_argument("--format", choices=("table", "json", "jsonl", "csv", "arrow"))

@@ -30,6 +30,7 @@ from strandline.tableformat.stores.probe import probe_once_per_process
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -178,11 +179,17 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
 
     def _see(self, snapshot: Snapshot) -> None:
         with self._lock:
-            if snapshot.manifest.version >= self._head.manifest.version:
+            if _age(snapshot) >= _age(self._head):
                 self._head = snapshot
 
-    def user(self, name: str) -> Table:
+    def user(
+        self,
+        name: str,
+        version: int | str | None = None,
+        as_of: datetime | str | int | None = None,
+    ) -> Table:
         """The rows of one user, in a table that was created with `scope="user"`."""
+        del version, as_of
         raise InvalidInput(
             f"this table has scope='shared': its rows belong to no user such as {name!r}. Create "
             "it with scope='user' for that."
@@ -318,6 +325,11 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
             )
         # Before any file is written: one of a commit that must not be would stay behind.
         check_writable(self._head.manifest)
+
+
+def _age(snapshot: Snapshot) -> tuple[int, int]:
+    """By which of two snapshots the newer is known: of a user's, the table may have moved alone."""
+    return snapshot.manifest.version, snapshot.manifest.root_version or 0
 
 
 def _column_type(name: str, kind: Any) -> types.ColumnType:

@@ -12,9 +12,11 @@ from strandline.table import Table
 from strandline.tableformat.arguments import check_count
 from strandline.tableformat.errors import InvalidInput, TableDropped
 from strandline.tableformat.names import check_name
+from strandline.versions import check_version, find_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from strandline.maintenance.verify import VerifyReport
     from strandline.readers.scan import Scan
@@ -43,17 +45,9 @@ class UserTable(Table):
             "drop are the same for all. Nothing was changed. Ask the table's own handle."
         )
 
-    def _no_log(self, *_: Any, **__: Any) -> NoReturn:
-        # A log says of which table its rows are, and not of which user.
-        raise InvalidInput(
-            "a user's rows are appended with append(), with writer_id= and batch= exactly once; "
-            "writers with a log serve tables with scope='shared'. Nothing was changed."
-        )
-
     evolve = fence = mark_dropped = set = expire = _of_the_table
     # Other users' files lie in the same folders: seen from here they would be garbage.
     vacuum = expire_versions = purge = maintain = _of_the_table
-    writer = async_writer = recover = _no_log
 
 
 class UserScans:
@@ -101,16 +95,29 @@ class UserScans:
 class UsersTable(Table):
     """The table itself: what holds for all users, and the way to each."""
 
-    def user(self, name: str) -> UserTable:
-        """One user's handle; a user without rows is a user with an empty table."""
+    def user(
+        self,
+        name: str,
+        version: int | str | None = None,
+        as_of: datetime | str | int | None = None,
+    ) -> UserTable:
+        """One user's handle; a user without rows is a user with an empty table.
+
+        Live, or pinned to one of the user's own versions, as `open_table` pins a table.
+        """
         check_name(name, "a user's name")
+        moment = check_version(version, as_of)
         if self._pinned is not None:
-            raise InvalidInput("users have versions of their own: open the table without a version")
+            raise InvalidInput(
+                "users have versions of their own: open the table without a version, and take "
+                "table.user(name, version)"
+            )
         dropped_at = self.refresh().manifest.dropped_at
         if dropped_at is not None:
             raise TableDropped(dropped_at)
         chain = UserChain(self._chain, self._head, name)
-        return UserTable(chain, chain.find_head())
+        head = chain.find_head()
+        return UserTable(chain, head, pinned=find_version(chain, head, version, moment))
 
     def users(
         self, prefix: str = "", *, after: str | None = None, limit: int | None = None
@@ -135,7 +142,7 @@ class UsersTable(Table):
     def _by_user(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidInput(
             "this table has scope='user': its rows belong to users. Nothing was changed. Take "
-            "table.user(name), or table.scan_users() for all of them."
+            "table.user(name), or table.scan_users() for all of them; in a shell, --user NAME."
         )
 
     def compact(

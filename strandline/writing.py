@@ -52,7 +52,7 @@ def recover_log(
     if not dry_run:
         probe_once_per_process(place.chain.storage)
     table.refresh()
-    source = find_place(log_options(wal), table.uuid, name)
+    source = find_place(log_options(wal), table.uuid, name, place.chain.user)
     if source is None:
         return Recovered()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.tableformat.arrow_messages import pack_message
@@ -189,13 +190,7 @@ class Buffers:
         self._memtables[-1] = Memtable(schema, self.active.last_record + 1)
 
     def _header_for(self, schema: Schema) -> LogHeader:
-        return LogHeader(
-            table_uuid=self._header.table_uuid,
-            writer_id=self._header.writer_id,
-            incarnation=self._header.incarnation,
-            first_record=self.active.last_record + 1,
-            schema=schema,
-        )
+        return replace(self._header, first_record=self.active.last_record + 1, schema=schema)
 
     def ask_for(self, memtable: Memtable) -> None:
         """Commit this memtable without waiting for more rows."""

@@ -97,11 +97,21 @@ def _check_ours(file: LoggedFile, place: Place, writer_id: str) -> None:
             f"the log file {file.name} belongs to another table. Nothing was replayed. Open the "
             "table it was written for, or choose another folder."
         )
+    if file.header.user != place.chain.user:
+        raise InvalidInput(
+            f"the log file {file.name} belongs to {_owner(file.header.user)}, not to "
+            f"{_owner(place.chain.user)}. Nothing was replayed. Each user's log is replayed "
+            "through that user's handle, table.user(name)."
+        )
     if file.header.writer_id != writer_id:
         raise InvalidInput(
             f"the log file {file.name} belongs to writer {file.header.writer_id!r}, not to "
             f"{writer_id!r}. Nothing was replayed. Give each writer a folder of its own."
         )
+
+
+def _owner(user: str | None) -> str:
+    return "the table itself" if user is None else f"user {user!r}"
 
 
 @dataclass(frozen=True, slots=True)

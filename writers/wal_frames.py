@@ -67,9 +67,12 @@ class LogHeader:
     """Made anew each time a writer opens; with a record's number it names that record for ever."""
     first_record: int
     schema: Schema
+    user: str | None = None
+    """Whose rows they are, in a table with `scope="user"`."""
 
     def encode(self) -> bytes:
         document = {
+            **({} if self.user is None else {"user": self.user}),
             "table_uuid": self.table_uuid,
             "writer_id": self.writer_id,
             "incarnation": self.incarnation,
@@ -177,6 +180,7 @@ def _header_from_json(text: bytes, name: str) -> LogHeader:
             incarnation=fields.text("incarnation"),
             first_record=fields.int64("first_record", least=1),
             schema=schemas.from_json(fields.value["schema"]),
+            user=None if fields.optional("user") is None else fields.text("user"),
         )
     except (CorruptTable, KeyError, orjson.JSONDecodeError) as error:
         raise DamagedLog(f"{name}: its header cannot be read: {error}") from None

@@ -73,6 +73,7 @@ class Writer:
                 incarnation=committer.incarnation,
                 first_record=1,
                 schema=place.head.manifest.schema,
+                user=place.chain.user,
             )
             self._buffers = Buffers(log, header, options, runtime.monotonic)
         except BaseException:
@@ -94,7 +95,9 @@ class Writer:
         look_after(self)
 
     def __repr__(self) -> str:
-        return f"<strandline.Writer {self.writer_id!r} of {self._place.chain.storage.url}>"
+        chain = self._place.chain
+        whose = "" if chain.user is None else f"user {chain.user!r} of "
+        return f"<strandline.Writer {self.writer_id!r} of {whose}{chain.storage.url}>"
 
     @property
     def schema(self) -> pa.Schema:
@@ -110,7 +113,9 @@ class Writer:
         options = self._options
         if not options.log.enabled:
             return Recovered(), None
-        folder = open_place(options.log, self._place.head.manifest.table_uuid, self.writer_id)
+        place = self._place
+        table_uuid, user = place.head.manifest.table_uuid, place.chain.user
+        folder = open_place(options.log, table_uuid, self.writer_id, user)
         try:
             recovered = recover(self._place, self.writer_id, folder, fence=options.fence)
         except BaseException:

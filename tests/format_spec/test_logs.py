@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from strandline.table import Table
 
 LOG = GOLDEN / "logs" / "v1.wal"
+OF_A_USER = GOLDEN / "logs" / "v1_user.wal"
 MOMENT = "2026-01-31T12:00:00.250000+00:00"
 FIRST = [MOMENT, "ä", -5, 0.1, True, "2026-01-31", "12.50", "AP8="]
 
@@ -90,6 +91,18 @@ def test_the_same_rows_give_the_same_frame() -> None:
     assert header.encode() == data[:start]
     again = frame(7, 1769860800300, 1, json_payload([FIRST]))
     assert data[start : start + len(again)] == again
+
+
+def test_the_golden_log_of_a_user_says_whose_it_is() -> None:
+    """[WAL-9] [M9] By the book and with the library; a table's own log names nobody."""
+    data = OF_A_USER.read_bytes()
+    header, frames = by_the_book(data)
+
+    assert header["user"] == "Zoë/1"
+    assert [orjson.loads(payload) for *_, payload in frames] == [[["hello"]], [[None]]]
+    (file,) = read_log([(OF_A_USER.name, data)])
+    assert (file.header.user, file.header.encode()) == ("Zoë/1", data[: len(file.header.encode())])
+    assert "user" not in by_the_book(LOG.read_bytes())[0]
 
 
 def test_files_continue_each_other_or_are_damaged() -> None:

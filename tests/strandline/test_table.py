@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import strandline
-from strandline.api import milliseconds
+from strandline.versions import milliseconds
 from tests.tables import SCHEMA, START_MS, Place, events, memory_url, numbers_in
 
 if TYPE_CHECKING:

@@ -24,6 +24,8 @@ def say(*words: object) -> None:
 def produce(job: dict[str, Any]) -> None:
     """Append numbered rows from two threads until killed, and report each acknowledgement."""
     table = strandline.open_table(job["url"], storage_options=job["storage_options"])
+    if job["user"] is not None:
+        table = table.user(job["user"])
     writer = table.writer("p", wal=job["wal"], flush_rows=job["flush_rows"], flush_age="1s")
     say("open")
 

@@ -82,6 +82,7 @@ class Victim:
     url: str
     wal: dict[str, Any]
     storage_options: dict[str, Any] | None = None
+    user: str | None = None
     acknowledged: list[tuple[int, int, int]] = field(default_factory=list)
     """Thread, first number, rows."""
     checked_seq: int = 0
@@ -97,6 +98,7 @@ class Victim:
             "storage_options": self.storage_options,
             "wal": self.wal,
             "flush_rows": flush_rows,
+            "user": self.user,
             "first": STRIDE * self.rounds,
         }
         self.rounds += 1
@@ -120,6 +122,8 @@ class Victim:
     def recover_and_check(self) -> None:
         """Open the log again, as the next start of the service would, and count rows."""
         table = strandline.open_table(self.url, storage_options=self.storage_options)
+        if self.user is not None:
+            table = table.user(self.user)
         table.writer("p", wal=self.wal).close()
         rows = table.scan(start_seq=self.checked_seq).to_arrow()
         found = list(
@@ -145,7 +149,12 @@ class Victim:
 def kill_many(nursery: Nursery, victim: Victim, times: int, seed: object) -> None:
     """Kill producers at random moments; sometimes two in a row before anybody looks."""
     chance = random.Random(str(seed))
-    strandline.create_table(victim.url, COLUMNS, storage_options=victim.storage_options)
+    strandline.create_table(
+        victim.url,
+        COLUMNS,
+        storage_options=victim.storage_options,
+        scope="shared" if victim.user is None else "user",
+    )
     for number in range(times):
         acks = chance.choice((0, 1, 2, chance.randrange(MOST_ACKS), chance.randrange(MOST_ACKS)))
         victim.live_and_die(nursery, acks, flush_rows=chance.choice((1, 7, 50, 10**6)))
@@ -171,6 +180,13 @@ FSYNC = pytest.mark.parametrize("fsync", [False, True], ids=["no_fsync", "fsync"
 def test_kills_on_a_disk(nursery: Nursery, tmp_path: Path, *, fsync: bool) -> None:
     """[E2] [E15] 10 kills: every acknowledged row is there once, in the order it was given."""
     kill_many(nursery, on_disk(tmp_path, fsync=fsync), 5, f"disk {fsync}")
+
+
+def test_kills_of_a_users_producer(nursery: Nursery, tmp_path: Path) -> None:
+    """[M9] [E2] [E15] 5 kills: a user's rows are as safe as those of a table."""
+    victim = on_disk(tmp_path)
+    victim.user = "ann/../é"
+    kill_many(nursery, victim, 5, "user")
 
 
 @pytest.mark.s3

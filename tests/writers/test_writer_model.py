@@ -29,6 +29,7 @@ from tests.tables import START_MS
 from tests.writers.rigs import Rig, close_now, crash, event, without_threads
 
 if TYPE_CHECKING:
+    from strandline.table import Table
     from strandline.writers.writer import Writer
 
 FOLDERS = st.sampled_from(["a", "b"])
@@ -58,6 +59,8 @@ def ms_of(row: Row) -> int:
 class Writers(RuleBasedStateMachine):
     """One writer id, two log folders, any number of lives."""
 
+    scope = "shared"
+
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
@@ -79,6 +82,10 @@ class Writers(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
     # --- helpers ---
+
+    def rows(self) -> Table:
+        """Whose rows they are, as somebody else opens it."""
+        return self.rig.open()
 
     def new_row(self, hours_late: int, *, extra: bool) -> Row:
         self.next_n += 1
@@ -116,7 +123,7 @@ class Writers(RuleBasedStateMachine):
     def first(self, jitter_ms: int | None, shards: int) -> None:
         """Late rows travel with the rest, or apart; rows of a user go to one shard, or to any."""
         by_user = {"shard_by": "user", "shards": shards} if shards else {}
-        self.rig = Rig(ttl="1d", uncapped=True, jitter_ms=jitter_ms, **by_user)
+        self.rig = Rig(ttl="1d", uncapped=True, jitter_ms=jitter_ms, scope=self.scope, **by_user)
         self.open("a", None)
 
     @rule(folder=FOLDERS, right=st.sampled_from([True, True, True, False]))
@@ -136,7 +143,7 @@ class Writers(RuleBasedStateMachine):
         old = self.logs.get(folder, Log())
 
         def attempt() -> Writer:
-            return self.rig.open().writer(
+            return self.rows().writer(
                 "w", wal=self.root / folder, fence=token, flush_records=3, flush_age="1h"
             )
 
@@ -264,7 +271,7 @@ class Writers(RuleBasedStateMachine):
     @rule()
     def somebody_else_appends(self) -> None:
         row = self.new_row(0, extra=False)
-        self.rig.open().append([row])
+        self.rows().append([row])
         self.committed.append(row)
 
     @precondition(lambda self: len(self.extras) < 3)
@@ -285,7 +292,7 @@ class Writers(RuleBasedStateMachine):
     @invariant()
     def the_table_holds_what_was_committed_once_and_in_order(self) -> None:
         columns = ["n", "ts", *self.extras]
-        found = self.rig.open().scan(columns=[*columns, "_seq"]).to_arrow()
+        found = self.rows().scan(columns=[*columns, "_seq"]).to_arrow()
         visible = [(n, row) for n, row in enumerate(self.committed) if self.is_visible(row)]
         assert found.column("_seq").to_pylist() == [n for n, _ in visible]
         rows = [row for _, row in visible]
@@ -298,18 +305,57 @@ class Writers(RuleBasedStateMachine):
                 assert log.writer.stats().rows_pending == len(log.rows)
 
 
-def test_writers_agree_with_a_list_in_memory() -> None:
-    """[E2] [E4] [E15] [O8] [T3] [T4] Whatever happens and when: every row once, in order."""
+class WritersOfUsers(Writers):
+    """The same for one user of a table; another has a writer of the same id and the same folders.
+
+    The table's own versions move alone: schema, fence and floor.
+    """
+
+    scope = "user"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: list[Row] = []
+
+    def rows(self) -> Table:
+        return self.rig.open().user("ann/../é")
+
+    @rule(folder=FOLDERS, count=st.integers(1, 3), crashes=st.booleans())
+    def another_user_appends(self, folder: str, count: int, *, crashes: bool) -> None:
+        """Rows of one never land at the other, also if the log is all that is left of them."""
+        rows = [self.new_row(0, extra=False) for _ in range(count)]
+        for ends in (True, False) if crashes else (False,):
+            wal = self.root / folder
+            writer = self.rig.open().user("bob").writer("w", wal=wal, fence=self.fence)
+            if ends == crashes:
+                writer.append(rows)
+            if ends:
+                crash(writer)
+            else:
+                close_now(writer)
+                assert writer.close().committed
+        self.others += rows
+
+    @invariant()
+    def the_other_user_has_what_it_was_told(self) -> None:
+        found = self.rig.open().user("bob").scan(columns=["n"]).to_arrow().column("n").to_pylist()
+        assert found == [row["n"] for row in self.others if self.is_visible(row)]
+
+
+@pytest.mark.parametrize(("machine", "examples"), [(Writers, 60), (WritersOfUsers, 30)])
+def test_writers_agree_with_a_list_in_memory(machine: type[Writers], examples: int) -> None:
+    """[E2] [E4] [E15] [O8] [T3] [T4] [M9] Whatever happens and when: every row once, in order."""
     run_state_machine_as_test(
-        Writers, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+        machine, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None)
     )
 
 
 @pytest.mark.proof
-def test_writers_agree_with_a_list_in_memory_at_length() -> None:
-    """[E2] [E4] [E15] [O8] [T3] [T4] The same, far longer."""
+@pytest.mark.parametrize("machine", [Writers, WritersOfUsers])
+def test_writers_agree_with_a_list_in_memory_at_length(machine: type[Writers]) -> None:
+    """[E2] [E4] [E15] [O8] [T3] [T4] [M9] The same, far longer."""
     run_state_machine_as_test(
-        Writers, settings=settings(max_examples=1_000, stateful_step_count=50, deadline=None)
+        machine, settings=settings(max_examples=1_000, stateful_step_count=50, deadline=None)
     )
 
 
