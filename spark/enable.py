@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 _LOCK: Final = threading.Lock()
 _CONNECTED: Final[WeakKeyDictionary[Any, object]] = WeakKeyDictionary()
 """What answers the JVM behind a gateway. A process has one JVM, which outlives sessions."""
+
+_OURS: Final = re.compile(
+    r"^strandline\.[\w.]*?(\w+): (.+?)\s*(?:^ ?SQLSTATE: |^\s+at |^\s*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""An error of ours in a traceback that Spark brings from a worker."""
 
 
 def enable(
@@ -96,8 +103,8 @@ class _Answers:
             return bytearray(b"\0" + self._answer(orjson.loads(request), payload))
         except StrandlineError as error:
             text = f"{type(error).__name__}: {error}"
-        except Exception:  # noqa: BLE001 - Java must hear of it, and shows it to the user
-            text = traceback.format_exc()
+        except Exception as error:  # noqa: BLE001 - Java must hear of it, and shows it to the user
+            text = _told_by_spark(error) or traceback.format_exc()
         return bytearray(b"\1" + text.encode())
 
     def _answer(self, request: dict[str, Any], payload: Any) -> bytes:
@@ -119,6 +126,17 @@ class _Answers:
     def _open(self, url: str, request: ReadRequest) -> dict[str, Any]:
         check_reach(self._jvm, url)
         return SOURCES.open(url, request)
+
+
+def _told_by_spark(error: Exception) -> str | None:
+    """What went wrong in a job of Spark, in our own words if a task of ours was what failed."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an optional dependency
+
+    if not isinstance(error, PySparkException):
+        return None
+    text = str(error)
+    ours = _OURS.search(text)
+    return f"{ours[1]}: {ours[2]}" if ours else f"{type(error).__name__}: {text}"
 
 
 def _about_stream(request: dict[str, Any]) -> Any:
@@ -167,6 +185,11 @@ def _save(
     path = next((value for name, value in options.items() if name.lower() == "path"), None)
     if path is None:
         raise InvalidInput("say where the table is: save(url), option path, or LOCATION 'url'")
+    if "__partition_columns" in options:
+        raise InvalidInput(
+            "partitionBy means nothing to a Strandline table, whose files lie by time window and "
+            "shard; nothing was written. Leave it out, or create the table with shard_by."
+        )
     url = url_from_spark(path)
     if relation is not None:
         head = open_table(url, storage_options=SOURCES.options_for(url))

@@ -74,7 +74,9 @@ def from_options(options: Mapping[str, str]) -> tuple[str, ReadRequest]:
             "timestampAsOf"
         )
     if not given.get("path"):
-        raise InvalidInput("say where the table is: load(url), option path, or LOCATION 'url'")
+        raise InvalidInput(
+            "say where the table is: load(url) with one URL, option path, or LOCATION 'url'"
+        )
     fields: dict[str, Any] = {}
     for option, field in _NUMBERS.items():
         if option.lower() in given:

@@ -8,6 +8,7 @@ from strandline.api import create_table
 from strandline.spark.source_options import Sealed, read_options
 from strandline.spark.sources import SOURCES
 from strandline.tableformat.errors import InvalidInput, TableExists
+from strandline.writers.ingest import check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -44,6 +45,7 @@ def save(
     into no plan.
     """
     from strandline.spark import source_write  # noqa: PLC0415 - needs PySpark, which is optional
+    from strandline.spark.arrow_schema import arrow_schema  # noqa: PLC0415 - as above
 
     chosen = _MODES.get(mode.lower())
     if chosen is None:
@@ -64,6 +66,7 @@ def save(
     known = source_write.committed_before(table, key)
     if known is not None:
         return known
+    check_columns(arrow_schema(df.schema), table.manifest.schema)
     if table.config.order == "clamp":
         # Times must not go back, so one task has to see all rows in their order.
         df = df.coalesce(1)

@@ -60,6 +60,13 @@ def to_arrow(data: object, schema: Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema.arrow)
 
 
+def check_columns(given: pa.Schema, schema: Schema) -> None:
+    """Refuse columns of which no row could be taken, before there are any rows."""
+    _check_names(given.names, schema)
+    for name, kind in zip(given.names, given.types, strict=True):
+        conform_column(pa.chunked_array([pa.nulls(1, kind)]), schema.column(name).type, name)
+
+
 # --- one column -------------------------------------------------------------------------------
 
 

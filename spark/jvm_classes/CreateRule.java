@@ -26,9 +26,16 @@ public final class CreateRule extends Rule {
   private static void check(CreateDataSourceTableAsSelectCommand command) {
     CatalogTable table = command.table();
     TableIdentifier name = table.identifier();
+    if (table.provider().isEmpty()
+        || !"strandline".equalsIgnoreCase((String) table.provider().get())) {
+      return;
+    }
+    if (table.bucketSpec().isDefined()) {
+      throw new IllegalArgumentException(
+          "InvalidInput: bucketBy and CLUSTERED BY mean nothing to a Strandline table; nothing was"
+              + " written. Leave it out, or create the table with shard_by.");
+    }
     if (command.mode().equals(SaveMode.Overwrite)
-        || table.provider().isEmpty()
-        || !"strandline".equalsIgnoreCase((String) table.provider().get())
         || table.storage().locationUri().isEmpty()
         || SparkSession.active().sessionState().catalog().tableExists(name)) {
       return;

@@ -1,6 +1,7 @@
 package strandline.jvm;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
@@ -26,6 +27,10 @@ public final class ScanRule extends Rule {
   /** The option that marks a relation as prepared; its value is the scheme of its files. */
   static final String PLANNED = "strandlinePlanned";
 
+  /** Nodes that change tables of sources other than ours, and what users write for them. */
+  private static final String[] CHANGES = {"DeleteFromTable", "UpdateTable", "MergeIntoTable"};
+  private static final String[] STATEMENTS = {"DELETE FROM", "UPDATE", "MERGE INTO"};
+
   /** Added to the session's own rules, once, with the rule for tables that Spark's catalog makes. */
   static void install(SparkSession session) {
     List rules = Scala.list(session.experimental().extraOptimizations());
@@ -46,6 +51,7 @@ public final class ScanRule extends Rule {
 
   /** `needed`: ids of the columns that are looked at above; null: all of them. */
   private static LogicalPlan prepared(LogicalPlan given, Set needed) {
+    checkReads(given);
     LogicalPlan node = given.subqueries().isEmpty() ? given : withPreparedSubqueries(given);
     if (isTable(node)) {
       return new TableScan((LogicalRelation) node, null, needed).plan();
@@ -70,6 +76,23 @@ public final class ScanRule extends Rule {
       children.add(made);
     }
     return changed ? (LogicalPlan) node.withNewChildren(Scala.seq(children)) : node;
+  }
+
+  /** Spark would say that it has met an unexpected plan. */
+  private static void checkReads(LogicalPlan node) {
+    int change = Arrays.asList(CHANGES).indexOf(node.nodeName());
+    if (change >= 0 && node.exists(new IsTable())) {
+      throw new UnsupportedOperationException(
+          "strandline: " + STATEMENTS[change] + " is not possible in Spark SQL; nothing was changed."
+              + " In Python, strandline.open_table(url) has delete(filter=…), upsert(rows) and"
+              + " overwrite(rows).");
+    }
+  }
+
+  private static final class IsTable extends AbstractFunction1 {
+    public Object apply(Object node) {
+      return Boolean.valueOf(isTable((LogicalPlan) node));
+    }
   }
 
   private static Set ids(LogicalPlan node) {

@@ -8,9 +8,12 @@ import scala.collection.immutable.Map;
 /** Where a stream writes to: one commit per batch, known by query and batch, so never twice. */
 public final class TableSink implements Sink {
   private final Map options;
+  /** The save mode of each batch: in output mode complete, a batch is the whole result. */
+  private final String mode;
 
-  TableSink(Map options) {
+  TableSink(Map options, String mode) {
     this.options = options;
+    this.mode = mode;
   }
 
   public void addBatch(long batch, Dataset given) {
@@ -22,7 +25,7 @@ public final class TableSink implements Sink {
     String query = session.sparkContext().getLocalProperty("sql.streaming.queryId");
     // As the data source says it: a query that goes on with the other road is the same query.
     Map marked = (Map) options.updated("txnAppId", "spark-query:" + query);
-    Tables.save(rows, "append", (Map) marked.updated("txnVersion", Long.toString(batch)), null);
+    Tables.save(rows, mode, (Map) marked.updated("txnVersion", Long.toString(batch)), null);
   }
 
   public String toString() {

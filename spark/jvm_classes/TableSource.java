@@ -63,12 +63,13 @@ public final class TableSource
   }
 
   public Sink createSink(SQLContext context, Map options, Seq partitions, OutputMode mode) {
-    if (!mode.equals(OutputMode.Append())) {
+    boolean replaces = mode.equals(OutputMode.Complete());
+    if (!replaces && !mode.equals(OutputMode.Append())) {
       throw new IllegalArgumentException(
-          "strandline: a stream writes to a table in output mode append, not "
+          "strandline: a stream writes to a table in output mode append or complete, not "
               + mode.toString().toLowerCase(Locale.ROOT)
               + "; use foreachBatch for others. Nothing was written.");
     }
-    return new TableSink(options);
+    return new TableSink(options, replaces ? "overwrite" : "append");
   }
 }

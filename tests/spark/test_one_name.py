@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, PySparkException
 
 import strandline
 import strandline.spark
@@ -239,8 +239,89 @@ def test_a_stream_says_what_it_cannot_do(spark: SparkSession, tmp_path: Path) ->
     source = strandline.create_table(tmp_path / "from", SCHEMA, time_column="ts")
     source.append(events(0, 1))
     counts = spark.readStream.format("strandline").load(source.url).groupBy("user").count()
-    complete = counts.writeStream.format("strandline").outputMode("complete")
-    with pytest.raises(IllegalArgumentException, match="output mode append"):
-        complete.option("checkpointLocation", str(tmp_path / "c")).start(str(tmp_path / "to"))
+    update = counts.writeStream.format("strandline").outputMode("update")
+    with pytest.raises(IllegalArgumentException, match="output mode append or complete, not"):
+        update.option("checkpointLocation", str(tmp_path / "c")).start(str(tmp_path / "to"))
 
     assert not (tmp_path / "to").exists()
+
+
+def test_a_stream_of_whole_results_replaces_them(spark: SparkSession, tmp_path: Path) -> None:
+    """[C7] [C13] In output mode complete, each batch takes the place of the one before, once."""
+    strandline.spark.enable(spark)
+    source = strandline.create_table(tmp_path / "from", SCHEMA, time_column="ts")
+    sink = strandline.create_table(tmp_path / "to", {"k": "int64", "rows": "int64"})
+
+    def run() -> dict[int, int]:
+        rows = spark.readStream.format("strandline").load(source.url)
+        counts = rows.groupBy((rows.n % 2).alias("k")).agg({"*": "count"}).toDF("k", "rows")
+        writer = counts.writeStream.format("strandline").outputMode("complete")
+        writer = writer.option("checkpointLocation", str(tmp_path / "cp"))
+        writer.trigger(availableNow=True).start(sink.url).awaitTermination()
+        found = strandline.open_table(sink.url).scan().to_arrow().to_pylist()
+        return {row["k"]: row["rows"] for row in found}
+
+    source.append(events(0, 3))
+    assert run() == {0: 2, 1: 1}
+    source.append(events(3, 2))
+    assert run() == {0: 3, 1: 2}
+    forget_commits(tmp_path / "cp")
+    version = sink.tail().version
+    assert run() == {0: 3, 1: 2}
+    assert sink.tail().version == version
+
+
+def test_what_is_wrong_with_rows_is_said_in_one_sentence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """[E1] [C11] By the driver where columns tell it, from a task where only values do."""
+    strandline.spark.enable(spark)
+    table = strandline.create_table(tmp_path / "t", {"n": "int32", "m": "int64"})
+
+    def message_for(*columns: str) -> str:
+        writer = spark.range(4).selectExpr(*columns).write.format("strandline").mode("append")
+        with pytest.raises(IllegalArgumentException) as raised:
+            writer.save(table.url)
+        return str(raised.value).split("\n\nJVM stacktrace")[0]
+
+    missing = "InvalidRow: the data, field 'x': there is no such column (columns: n, m). "
+    assert message_for("id AS x") == f"{missing}Nothing was written."
+    wrong = "InvalidRow: the data, field 'm': the data is string and the column is int64. "
+    assert message_for("string(id) AS m") == f"{wrong}Nothing was written."
+    assert not [path for path in (tmp_path / "t").iterdir() if path.name.startswith("w")]
+    large = message_for("(id + 1) * 5000000000 AS n")
+    assert large.startswith("InvalidRow: row 0, field 'n': ")
+    assert large.endswith(
+        "does not fit int32: it holds -2147483648 to 2147483647. Nothing was written."
+    )
+    assert message_for("raise_error('by hand') AS m").startswith("SparkRuntimeException: [USER_")
+    assert table.tail().version == 1
+
+
+def test_what_a_table_has_not_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """[C11] Partitions and buckets of Spark's, and SQL that changes rows: nothing is done."""
+    strandline.spark.enable(spark)
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"})
+    table.append([{"n": 1}])
+    rows = spark.range(5, 7).selectExpr("id AS n").write.format("strandline").mode("append")
+
+    with pytest.raises(IllegalArgumentException, match="partitionBy means nothing"):
+        rows.partitionBy("n").save(table.url)
+    rows = spark.range(5, 7).selectExpr("id AS n").write.format("strandline")
+    with pytest.raises(IllegalArgumentException, match="bucketBy and CLUSTERED BY mean nothing"):
+        rows.bucketBy(2, "n").option("path", str(tmp_path / "new")).saveAsTable("buckets")
+    spark.sql(f"CREATE TABLE changed USING strandline LOCATION '{table.url}'")
+    try:
+        for name, statement in {
+            "DELETE FROM": "DELETE FROM changed WHERE n = 1",
+            "UPDATE": "UPDATE changed SET n = 2",
+            "MERGE INTO": "MERGE INTO changed t USING changed s ON t.n = s.n "
+            "WHEN MATCHED THEN DELETE",
+        }.items():
+            with pytest.raises(PySparkException, match=name):
+                spark.sql(statement)
+    finally:
+        spark.sql("DROP TABLE changed")
+
+    assert numbers_in(table.refresh()) == [1]
+    assert not (tmp_path / "new").exists()
