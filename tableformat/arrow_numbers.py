@@ -51,6 +51,11 @@ def int64s(array: pa.Array) -> NDArray[np.int64]:
     return _fixed(array, dtype).astype(np.int64, copy=False)
 
 
+def integers(array: pa.Array) -> NDArray[Any]:
+    """Integers in their own width."""
+    return _fixed(array, _DTYPES[array.type])
+
+
 def float64s(array: pa.Array) -> NDArray[np.float64]:
     """float32 and float64 as float64."""
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one

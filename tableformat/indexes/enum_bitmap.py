@@ -65,10 +65,7 @@ class EnumBitmap:
         values = value_arrays.encode(distinct.values, form)
         if len(values) > MAX_VALUE_BYTES:
             return None
-        rows, zones = len(distinct.values) + 1, column.layout.count
-        held = np.zeros(rows * zones, np.bool_)
-        held[distinct.codes * zones + column.layout.zone_of_row] = True
-        bitmaps = packed(held.reshape(rows, zones))
+        bitmaps = packed(distinct.zones)
         count = np.array([len(distinct.values)], "<u4")
         return Built(b"".join((count.tobytes(), values, bitmaps.tobytes())), {"values": form})
 
