@@ -29,17 +29,19 @@ if TYPE_CHECKING:
     from strandline.tableformat.storage import Storage
 
 SMALL_FILE_BYTES: Final = 2 * 2**20
-_MOST_FILES: Final = 64
+MOST_FILES: Final = 64
 _MOST_BYTES: Final = 8 * 2**20
 """Of files that are read together: enough to be fast, and soon done where a rate is to be kept."""
 
 
-def in_groups(entries: Sequence[SegmentEntry]) -> Iterator[list[SegmentEntry]]:
+def in_groups(
+    entries: Sequence[SegmentEntry], most_files: int = MOST_FILES
+) -> Iterator[list[SegmentEntry]]:
     """Neighbours that `read_together` reads well together; a large file is on its own."""
     group: list[SegmentEntry] = []
     size = 0
     for entry in entries:
-        full = len(group) >= _MOST_FILES or size + entry.size_bytes > _MOST_BYTES
+        full = len(group) >= most_files or size + entry.size_bytes > _MOST_BYTES
         if group and (full or _layout(entry) != _layout(group[0])):
             yield group
             group, size = [], 0

@@ -1,4 +1,4 @@
-"""The index file of a segment: what the plan names, built from the rows that were just encoded."""
+"""The index file of a segment: what the plan names, from its rows and from their encoded pages."""
 
 from __future__ import annotations
 
@@ -26,27 +26,22 @@ if TYPE_CHECKING:
     from strandline.tableformat.schema import Schema
 
 
-def build_index(
+def index_columns(
     table: pa.Table,
-    data: pa.Buffer,
     ts_ms: np.ndarray[Any, Any],
     *,
     schema: Schema,
     config: Config,
     plan: KindsByColumn,
     smallest_filters: bool = False,
-) -> tuple[list[bytes], IndexRef] | None:
-    """The pieces of the index file and its reference; None if no planned kind could be built.
+) -> list[Part]:
+    """What the index file says of columns; this may be built while the rows are encoded.
 
-    `table` has the physical names, and dictionaries where the encoder has made them; `data` is the
-    Parquet file that holds it. `smallest_filters`: take longer over them.
+    `table` has the physical names, and dictionaries where the encoder has made them.
+    `smallest_filters`: take longer over them.
     """
     layout = ZoneLayout(table.num_rows, config.zone_rows)
     parts: list[Part] = []
-    if PAGES in plan.get(SEGMENT, ()):
-        pages = page_table.build(data)
-        if pages is not None:
-            parts.append(Part(SEGMENT, PAGES, pages, {}))
     for column_id, planned in plan.items():
         if column_id == SEGMENT:
             continue
@@ -55,7 +50,21 @@ def build_index(
             built = _build(kind, column, smallest_filters=smallest_filters)
             if built is not None:
                 parts.append(Part(column_id, kind, built.data, built.params))
-    return encode_index(parts, table.num_rows, config.zone_rows) if parts else None
+    return parts
+
+
+def index_file(
+    parts: list[Part], data: pa.Buffer, row_count: int, *, config: Config, plan: KindsByColumn
+) -> tuple[list[bytes], IndexRef] | None:
+    """The pieces of the index file and its reference; None if no planned kind could be built.
+
+    `parts`: those of the columns; `data`: the Parquet file.
+    """
+    if PAGES in plan.get(SEGMENT, ()):
+        pages = page_table.build(data)
+        if pages is not None:
+            parts = [Part(SEGMENT, PAGES, pages, {}), *parts]
+    return encode_index(parts, row_count, config.zone_rows) if parts else None
 
 
 def _build(kind: str, column: ColumnZones, *, smallest_filters: bool) -> Built | None:

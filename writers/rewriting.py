@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +17,17 @@ import pyarrow.compute as pc
 from strandline.readers.arrow_arrays import int64_array, integers
 from strandline.readers.evaluate import evaluate
 from strandline.readers.logical_columns import LogicalColumns, no_rows
-from strandline.readers.segment_reader import read_segment
-from strandline.readers.small_files import in_groups, read_together
+from strandline.readers.read_ahead import ReadAhead
+from strandline.readers.small_files import MOST_FILES, in_groups, read_together
+from strandline.readers.split_reader import SplitReader
+from strandline.readers.splits import Split
 from strandline.tableformat import paths
 from strandline.tableformat.content_hash import content_hash
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.hidden_columns import DELETED_ID, SEQ_ID, TS_ID
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.segments import DENSE, STORED, SegmentEntry
-from strandline.tableformat.stores.background import Background
+from strandline.tableformat.stores.background import Background, run_now
 from strandline.tableformat.timestamps import derive
 from strandline.writers.forgetting import forget
 from strandline.writers.layout import (
@@ -37,7 +39,8 @@ from strandline.writers.segment_file import encode_segment
 from strandline.writers.tombstones import TombstoneRows, encode_tombstones
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from strandline.tableformat.binding import Bound
     from strandline.tableformat.manifest import Manifest
@@ -47,8 +50,13 @@ if TYPE_CHECKING:
     from strandline.writers.segment_file import SegmentFile
 
 COMPACT: Final = "compact"
+_FILES_AT_A_PACE: Final = 8
+"""Read together where a rate is to be kept: others in this process wait for the interpreter."""
+_COMPARED_BYTES: Final = 8 * 2**20
+"""Of memory, about: parts of a large segment that threads read back side by side."""
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 class Pace(Protocol):
@@ -127,10 +135,11 @@ def rewrite(
         left = forget(manifest, rows, stones, todo.elsewhere)
         rows, stones, assumes = left.rows, left.tombstones, left.assumes
     rows, stones = _by_number(rows), _by_number(stones)
-    writer = _Writer(storage, manifest, inputs, random_hex)
-    hashing = _threads().submit(content_hash, rows)
+    submit = _submit(todo.pace)
+    writer = _Writer(storage, manifest, inputs, random_hex, todo.pace)
+    hashing = submit(content_hash, rows)
     begun = writer.write(_sorted(rows, manifest, todo.sort_by)) if rows.num_rows else []
-    indexing = [_threads().submit(_with_indexes, one) for one in begun]
+    indexing = [submit(_with_indexes, one) for one in begun]
     deletes = writer.write_tombstones(stones) if stones.num_rows else ()
     written = sum(entry.size_bytes for entry in (*(one.entry for one in begun), *deletes))
     todo.pace.spend(written)
@@ -139,6 +148,7 @@ def rewrite(
         storage,
         manifest,
         [one.entry for one in begun],
+        todo.pace,
         count=rows.num_rows,
         content=content,
         ids=_all_ids(manifest),
@@ -148,6 +158,7 @@ def rewrite(
         storage,
         manifest,
         deletes,
+        todo.pace,
         count=stones.num_rows,
         content=content_hash(stones),
         ids=_tombstone_ids(manifest),
@@ -197,16 +208,26 @@ def _read(
 ) -> pa.Table:
     if not inputs:
         return no_rows(manifest, ids)
-    groups = [*in_groups(inputs)]
+    groups = [*in_groups(inputs, MOST_FILES if _in_threads(pace) else _FILES_AT_A_PACE)]
 
     def read(group: Sequence[SegmentEntry]) -> pa.Table:
         pace.spend(sum(entry.size_bytes for entry in group))
         return read_together(storage, manifest, group, ids)
 
-    # Who keeps to a rate is in no hurry, and leaves the other core to writers.
-    in_threads = isinstance(pace, NoPace)
-    tables = _threads().map(read, groups) if in_threads else [read(group) for group in groups]
-    return pa.concat_tables(tables).combine_chunks()
+    return pa.concat_tables(_each(pace, read, groups)).combine_chunks()
+
+
+def _in_threads(pace: Pace) -> bool:
+    """Who keeps to a rate is in no hurry, and leaves the other cores to writers."""
+    return isinstance(pace, NoPace)
+
+
+def _each(pace: Pace, call: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+    return _threads().map(call, items) if _in_threads(pace) else [call(item) for item in items]
+
+
+def _submit(pace: Pace) -> Callable[..., Future[Any]]:
+    return _threads().submit if _in_threads(pace) else run_now
 
 
 def _threads() -> Background:
@@ -236,13 +257,18 @@ def _compare(
     storage: Storage,
     manifest: Manifest,
     entries: Sequence[SegmentEntry],
+    pace: Pace,
     *,
     count: int,
     content: str,
     ids: set[int],
 ) -> None:
     """Read everything back: a row that is lost here would be lost for ever."""
-    tables = [read_segment(storage, manifest, entry, ids) for entry in entries]
+    readers = [
+        SplitReader(storage, manifest, Split(entry), ids, unit_memory_bytes=_COMPARED_BYTES)
+        for entry in entries
+    ]
+    tables = [*_read_back(readers, pace, is_local=storage.is_local)]
     found = _by_number(pa.concat_tables(tables)) if tables else None
     right = found.num_rows == count if found is not None else count == 0
     if not right or (found is not None and content_hash(found) != content):
@@ -251,6 +277,17 @@ def _compare(
             "were written to it. Nothing was changed, and the rows are where they were. The store "
             "or the machine damages data: run `strandline doctor`."
         )
+
+
+def _read_back(readers: Sequence[SplitReader], pace: Pace, *, is_local: bool) -> Iterator[pa.Table]:
+    if _in_threads(pace):
+        yield from (rows for _, rows in ReadAhead(readers, is_local=is_local))
+        return
+    for reader in readers:
+        units = reader.open()
+        for unit in units:
+            pace.spend(reader.entry.size_bytes // len(units))
+            yield reader.read(unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,15 +314,17 @@ class _Writer:
         manifest: Manifest,
         inputs: Sequence[SegmentEntry],
         random_hex: Callable[[int], str],
+        pace: Pace,
     ) -> None:
         self._storage, self._manifest, self._random_hex = storage, manifest, random_hex
+        self._pace = pace
         self._window, self._shard = inputs[0].window, inputs[0].shard
         self._may_need_ts = any(entry.ts_stored for entry in inputs)
 
     def write(self, rows: pa.Table) -> list[_Begun]:
         """Store rows as segments; durable when this returns. Indexes are still to be built."""
         parts = [rows.slice(start, stop - start) for start, stop in _cuts(rows)]
-        made = _threads().map(self._segment, parts)
+        made = _each(self._pace, self._segment, parts)
         for one in made:
             one.upload.wait()
         return made
@@ -342,7 +381,7 @@ class _Writer:
             seqs=None if dense else seqs,
             store_ts=store_ts,
             at_leisure=True,
-            index_later=True,
+            index_in=_submit(self._pace),
         )
         path = paths.segment_path(
             self._window, self._shard, COMPACT, manifest.files_version, self._random_hex(8)

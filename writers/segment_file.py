@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,12 +22,14 @@ from strandline.readers.arrow_arrays import int64_array, number_array
 from strandline.tableformat import codec, stats
 from strandline.tableformat.indexes import policy
 from strandline.tableformat.types import Domain
-from strandline.writers.index_file import build_index
+from strandline.writers.index_file import index_columns, index_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from strandline.tableformat.config import Config
+    from strandline.tableformat.indexes.catalog import Part
     from strandline.tableformat.indexes.reference import IndexRef, KindsByColumn
     from strandline.tableformat.schema import Column, Schema
     from strandline.tableformat.types import ColumnType
@@ -81,7 +84,7 @@ class SegmentFile:
     index: IndexRef | None = None
     index_debt: KindsByColumn = field(default_factory=dict)
     finish: Callable[[], SegmentFile] | None = None
-    """With `index_later`, where there is something to index: the file with its indexes."""
+    """With `index_in`, where there is something to index: the file with its indexes."""
 
 
 def encode_segment(
@@ -95,7 +98,7 @@ def encode_segment(
     store_ts: bool = False,
     in_haste: bool = False,
     at_leisure: bool = False,
-    index_later: bool = False,
+    index_in: Callable[[Callable[[], list[Part]]], Future[list[Part]]] | None = None,
     tombstones: bool = False,
 ) -> SegmentFile:
     """Encode rows that have exactly the schema's columns.
@@ -105,7 +108,7 @@ def encode_segment(
     `seqs`: each row's sequence number, for a file that holds rows of several batches.
     `in_haste`: encode like a small file, with nothing that only serves later reads.
     `at_leisure`: nobody waits, so filters may take longer to build and come out smaller.
-    `index_later`: leave the indexes to `finish`, which another thread may call.
+    `index_in`: where indexes are built meanwhile, such as in a thread; `finish` waits for them.
     `tombstones`: the rows are keys that are deleted, and say so in a column of their own.
     """
     table = _physical_table(rows, schema, offsets, seqs, ts_ms if store_ts else None)
@@ -120,6 +123,16 @@ def encode_segment(
     indexed = bool(planned) and not in_haste
     if indexed:
         table = _with_shared_dictionaries(table, schema, planned, dictionaries)
+    build = partial(
+        index_columns,
+        table,
+        ts_ms,
+        schema=schema,
+        config=config,
+        plan=planned,
+        smallest_filters=at_leisure,
+    )
+    begun = index_in(build) if indexed and index_in is not None else None
     sink = pa.BufferOutputStream()
     writer = pq.ParquetWriter(
         sink,
@@ -157,18 +170,11 @@ def encode_segment(
         return file
 
     def finish() -> SegmentFile:
-        index = build_index(
-            table,
-            data,
-            ts_ms,
-            schema=schema,
-            config=config,
-            plan=planned,
-            smallest_filters=at_leisure,
-        )
+        parts = build() if begun is None else begun.result()
+        index = index_file(parts, data, table.num_rows, config=config, plan=planned)
         return file if index is None else replace(file, index_pieces=index[0], index=index[1])
 
-    return replace(file, finish=finish) if index_later else finish()
+    return finish() if begun is None else replace(file, finish=finish)
 
 
 def _index_plan(
