@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from strandline.catalog.manifest_service import ManifestService
@@ -22,7 +23,7 @@ from strandline.tableformat.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from strandline.catalog.local_cache import LocalCache
     from strandline.catalog.runtime import Runtime
@@ -34,6 +35,8 @@ MANIFEST_MIN_AGE_MS: Final = 3_600_000
 TRUST_MS: Final = MANIFEST_MIN_AGE_MS // 4
 """How long a confirmed head may be followed by asking for the next version alone."""
 _READS_BEFORE_LISTING: Final = 3
+_READ_AT_ONCE: Final = 8
+"""A manifest takes up to 16 MiB."""
 _HEAD_ATTEMPTS: Final = 5
 _BUSY_ATTEMPTS: Final = 6
 _BUSY_PAUSE_S: Final = 0.02
@@ -110,6 +113,18 @@ class Chain:
     def load(self, version: int, known: Snapshot | None = None) -> Snapshot:
         """Read one version; `ObjectMissing` if it is not there. `known`: an earlier one, if any."""
         return self._decode(self._read(version), version, known)
+
+    def load_each(self, versions: Sequence[int]) -> Iterator[tuple[int, Snapshot | None]]:
+        """Read some versions, each decoded with the help of the one before; None: not there."""
+        known: Snapshot | None = None
+        for first in range(0, len(versions), _READ_AT_ONCE):
+            part = versions[first : first + _READ_AT_ONCE]
+            paths = [self.manifest_path(version) for version in part]
+            blobs = self._patiently(partial(self.storage.read_each, paths))
+            for version, data in zip(part, blobs, strict=True):
+                found = None if data is None else self._decode(data, version, known)
+                known = found or known
+                yield version, found
 
     def _read(self, version: int) -> bytes:
         return self._patiently(lambda: self.storage.read(self.manifest_path(version)))

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from strandline.tableformat import paths
 from strandline.tableformat.errors import ObjectMissing
 from strandline.tableformat.expiry import MOST_SKEW_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from strandline.catalog.chain import Chain, Snapshot
     from strandline.tableformat.lifecycle import Lifecycle
     from strandline.tableformat.manifest import Manifest
+
+_ASKED_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,17 @@ def _clocks(chain: Chain) -> tuple[int, int]:
     return (store, local) if abs(store - local) > MOST_SKEW_MS else (store, store)
 
 
+def older_ones(chain: Chain, paths: Sequence[str], moment: int) -> list[str]:
+    """Those that were written before a time, by the store's own dates; not what is gone."""
+    dates: list[int | None] = []
+    for first in range(0, len(paths), _ASKED_AT_ONCE):
+        dates += chain.storage.written_ms(paths[first : first + _ASKED_AT_ONCE])
+    return [p for p, date in zip(paths, dates, strict=True) if date is not None and date <= moment]
+
+
 def is_older(chain: Chain, path: str, moment: int) -> bool:
-    """Whether an object was written before a time, by the store's own date; not if it is gone."""
-    try:
-        return chain.storage.modified_ms(path) <= moment
-    except ObjectMissing:
-        return False
+    """The same of one."""
+    return bool(older_ones(chain, [path], moment))
 
 
 def listed_versions(chain: Chain) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from strandline.catalog import documents
 from strandline.maintenance.grace import listed_versions
-from strandline.tableformat.errors import CorruptTable, MissingFile, ObjectMissing
+from strandline.tableformat.errors import CorruptTable, MissingFile
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.lifecycle import is_expired, is_hidden
 from strandline.tableformat.manifest import KEYED
@@ -96,20 +96,19 @@ def reachable(chain: Chain, head: Snapshot, settled: Settled) -> tuple[set[str],
     the end: another process may give up versions meanwhile.
     """
     walk = _Walk(chain, head.manifest, settled)
-    known: Snapshot | None = None
-    for version in listed_versions(chain):
-        if version > head.manifest.version or not (
-            head.manifest.lifecycle.keeps(version) or settled.keeps(version)
-        ):
-            continue
-        try:
-            known = chain.load(version, known)
-        except ObjectMissing:
+    kept = head.manifest.lifecycle
+    wanted = [
+        version
+        for version in listed_versions(chain)
+        if version <= head.manifest.version and (kept.keeps(version) or settled.keeps(version))
+    ]
+    for version, found in chain.load_each(wanted):
+        if found is None:
             head = chain.refresh(head)
             if head.manifest.lifecycle.keeps(version):
-                raise CorruptTable(_missing(chain, [version])) from None
+                raise CorruptTable(_missing(chain, [version]))
             continue
-        walk.add(known.manifest, given_up=not head.manifest.lifecycle.keeps(version))
+        walk.add(found.manifest, given_up=not head.manifest.lifecycle.keeps(version))
         walk.versions.add(version)
     kept = head.manifest.lifecycle
     oldest = max(1, kept.oldest_version, chain.largest_gc_marker())

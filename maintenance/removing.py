@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from strandline.tableformat.errors import ObjectMissing, StorageFailed
+from strandline.tableformat.errors import StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,14 +67,8 @@ def _still_there(storage: Storage, paths: Sequence[str]) -> list[str]:
         folders = {path[: path.rfind("/") + 1] for path in paths}
         listed = {folder + name for folder in folders for name in storage.list(folder)}
         return [path for path in paths if path in listed]
-    left = []
-    for path in paths:
-        try:
-            storage.size(path)
-        except ObjectMissing:
-            continue
-        left.append(path)
-    return left
+    dates = storage.written_ms(paths)
+    return [path for path, date in zip(paths, dates, strict=True) if date is not None]
 
 
 def _batches(paths: Sequence[str]) -> Iterator[list[str]]:

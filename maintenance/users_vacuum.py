@@ -17,7 +17,7 @@ import numpy as np
 
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.user_chain import each_user
-from strandline.maintenance.grace import Settled, is_older, now_ms, settled
+from strandline.maintenance.grace import Settled, now_ms, older_ones, settled
 from strandline.maintenance.reachability import (
     REFERENCED,
     has_users,
@@ -141,7 +141,7 @@ class _Vacuum:
         if garbage and not self._dry_run:
             self._raise_floors(floor, files)
         old = [path for path, _ in garbage if files.is_garbage(path)]
-        waste = [path for path in loose if is_older(chain, path, self._moment)]
+        waste = older_ones(chain, loose, self._moment)
         removed = [*waste, *old]
         if not self._dry_run:
             for begin in range(0, len(removed), BATCH):
@@ -188,17 +188,15 @@ class _Vacuum:
 
     def _garbage(self, files: _Files) -> tuple[list[tuple[str, int]], dict[str, int], int]:
         """What was listed and nobody needs, with the version its writer had seen; and the young."""
-        found: list[tuple[str, int]] = []
-        sizes: dict[str, int] = {}
-        young = 0
-        for path, size in self._chain.storage.walk(""):
-            if self._is_referable(path) and files.is_garbage(path):
-                if is_older(self._chain, path, self._moment):
-                    found.append((path, _number_of(path)))
-                    sizes[path] = size
-                else:
-                    young += 1
-        return found, sizes, young
+        sizes = {
+            path: size
+            for path, size in self._chain.storage.walk("")
+            if self._is_referable(path) and files.is_garbage(path)
+        }
+        found = [
+            (path, _number_of(path)) for path in older_ones(self._chain, [*sizes], self._moment)
+        ]
+        return found, sizes, len(sizes) - len(found)
 
     # --- what is needed ---
 

@@ -17,9 +17,9 @@ from strandline.catalog.chain import MANIFEST_MIN_AGE_MS
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.maintenance.grace import (
     Settled,
-    is_older,
     listed_versions,
     now_ms,
+    older_ones,
     settled,
 )
 from strandline.maintenance.reachability import REFERENCED, can_walk, name_of, reachable
@@ -88,7 +88,7 @@ def vacuum(
     before = settled(chain, head, moment)
     needed, head = reachable(chain, head, before)
     garbage, unknown = _garbage(listed, needed, floor)
-    old = [path for path in garbage if is_older(chain, path, moment)]
+    old = older_ones(chain, garbage, moment)
     if not dry_run:
         remove_verified(chain.storage, old, "no kept version needs it")
     manifests = remove_versions(chain, head, before, dry_run=dry_run)
@@ -140,13 +140,12 @@ def remove_versions(chain: Chain, head: Snapshot, before: Settled, *, dry_run: b
     """
     kept = head.manifest.lifecycle
     moment = now_ms(chain) - MANIFEST_MIN_AGE_MS
-    due = [
+    given_up = [
         chain.manifest_path(version)
         for version in listed_versions(chain)
-        if not kept.keeps(version)
-        and not before.keeps(version)
-        and is_older(chain, chain.manifest_path(version), moment)
+        if not kept.keeps(version) and not before.keeps(version)
     ]
+    due = older_ones(chain, given_up, moment)
     markers = [
         chain.gc_marker_path(version)
         for name in chain.storage.list(chain.gc_folder)
@@ -180,8 +179,8 @@ class VersionsReport:
         would = "would be" if self.dry_run else "are"
         tags = f"; tags keep {', '.join(map(str, self.tagged))}" if self.tagged else ""
         return (
-            f"version {self.version}: versions from {self.oldest_version} on {would} kept, "
-            f"{self.manifests_removed} manifests removed{tags}"
+            f"version {self.version}: versions from {self.oldest_version} on {would} kept, those "
+            f"of the last hour in any case; {self.manifests_removed} manifests removed{tags}"
         )
 
 

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
-from strandline.tableformat.errors import InvalidInput, UnsupportedStore
+from strandline.tableformat.errors import InvalidInput, ObjectMissing, UnsupportedStore
 from strandline.tableformat.redaction import register_secrets
 from strandline.tableformat.stores.ranges import (
     MAX_GAP,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 Names: TypeAlias = list[str]
 Blobs: TypeAlias = list[bytes]
+T = TypeVar("T")
 
 MANIFEST_FOLDER = "_strandline/manifests"
 
@@ -118,6 +119,14 @@ class Storage(ABC):
     @abstractmethod
     def modified_ms(self, path: str) -> int:
         """Return when the object was written, by the store's own clock."""
+
+    def read_each(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+        """Return whole objects, None for each that is not there; many at once where that helps."""
+        return [_unless_missing(self.read, path) for path in paths]
+
+    def written_ms(self, paths: Sequence[str]) -> Sequence[int | None]:
+        """Return `modified_ms` of each, None for each that is not there; likewise."""
+        return [_unless_missing(self.modified_ms, path) for path in paths]
 
     def abort_uploads(self, older_than_ms: int) -> int:
         """End uploads in parts that began before a time of the store's clock; gives their number.
@@ -216,6 +225,13 @@ def open_storage(
     # An optional package is imported only by the backend that needs it.
     backend = import_module(f"strandline.tableformat.stores.{place.backend}")
     return cast("Storage", backend.open_place(place, options))
+
+
+def _unless_missing(ask: Callable[[str], T], path: str) -> T | None:
+    try:
+        return ask(path)
+    except ObjectMissing:
+        return None
 
 
 def _checked_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from strandline.tableformat.stores.ranges import Span
     from strandline.tableformat.stores.urls import Place
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 RETRY_DELAYS_S = (0.0, 0.1, 0.4, 1.0)
@@ -192,23 +193,53 @@ class RemoteStorage(Storage):
         return self._do("read", path, lambda call: self._get(call, key, 0, None))
 
     def _read_spans(self, spans: Sequence[Span]) -> Blobs:
-        keys = [self._key(span.path) for span in spans]
+        def fetch(call: Call, key: str, span: Span) -> Awaitable[bytes]:
+            return self._get(call, key, span.start, span.length)
 
-        async def fetch_all(call: Call) -> Blobs:
+        found: Blobs = self._read_all([(span.path, span) for span in spans], fetch)
+        return found
+
+    def read_each(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+        def fetch(call: Call, key: str, _: None) -> Awaitable[bytes]:
+            return self._get(call, key, 0, None)
+
+        found: Sequence[bytes | None]
+        found = self._read_all([(path, None) for path in paths], fetch, may_miss=True)
+        return found
+
+    def written_ms(self, paths: Sequence[str]) -> Sequence[int | None]:
+        def ask(call: Call, key: str, _: None) -> Awaitable[datetime]:
+            return self._modified(call, key)
+
+        dates = self._read_all([(path, None) for path in paths], ask, may_miss=True)
+        return [None if date is None else _ms(date) for date in dates]
+
+    def _read_all(
+        self,
+        wanted: Sequence[tuple[str, S]],
+        ask: Callable[[Call, str, S], Awaitable[T]],
+        *,
+        may_miss: bool = False,
+    ) -> Any:
+        """Answers in a list, in the order of the questions, several under way at a time."""
+        keys = [self._key(path) for path, _ in wanted]
+
+        async def ask_all(call: Call) -> Any:
             turns = asyncio.Semaphore(PARALLEL_READS)
 
-            async def fetch(key: str, span: Span) -> bytes:
+            async def one(key: str, path: str, more: S) -> T | None:
                 async with turns:
-                    return await self._retrying(
-                        "read",
-                        span.path,
-                        call,
-                        lambda c: self._get(c, key, span.start, span.length),
-                    )
+                    try:
+                        return await self._retrying("read", path, call, lambda c: ask(c, key, more))
+                    except ObjectMissing:
+                        if not may_miss:
+                            raise
+                        return None
 
-            return await asyncio.gather(*map(fetch, keys, spans))
+            asked = (one(key, *what) for key, what in zip(keys, wanted, strict=True))
+            return [*await asyncio.gather(*asked)]
 
-        return self._run(fetch_all) if spans else []
+        return self._run(ask_all) if wanted else []
 
     def size(self, path: str) -> int:
         key = self._key(path)
@@ -217,7 +248,7 @@ class RemoteStorage(Storage):
     def modified_ms(self, path: str) -> int:
         key = self._key(path)
         written = self._do("read", path, lambda call: self._modified(call, key))
-        return int(written.timestamp() * 1000)
+        return _ms(written)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Names:
         folder = self._folder(prefix)
@@ -376,6 +407,10 @@ def missing_package(package: str, extra: str) -> UnsupportedStore:
     return UnsupportedStore(
         f"this URL needs the package {package}: pip install 'strandline[{extra}]'"
     )
+
+
+def _ms(date: datetime) -> int:
+    return int(date.timestamp() * 1000)
 
 
 def _start(call: Call, work: Coroutine[Any, Any, T]) -> Future[T]:

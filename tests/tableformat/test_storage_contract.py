@@ -94,6 +94,20 @@ class StorageContract:
             with pytest.raises(ObjectMissing, match="where does not exist"):
                 call()
 
+    def test_many_objects_are_asked_for_at_once(self, storage: Storage) -> None:
+        """[X1] Answers keep the order of the questions; what is absent is None, and no error."""
+        names = [f"n/{number:02}" for number in range(20)]
+        for name in names:
+            storage.write_new(name, name.encode()).wait()
+        asked = ["no/where", *reversed(names), "nowhere", names[3]]
+
+        found, dates = storage.read_each(asked), storage.written_ms(asked)
+
+        expected = [None if "where" in name else name.encode() for name in asked]
+        assert list(found) == expected
+        assert list(dates) == [e and storage.modified_ms(e.decode()) for e in expected]
+        assert list(storage.read_each([])) == list(storage.written_ms([])) == []
+
     def test_ranges_come_back_in_the_order_asked(self, storage: Storage) -> None:
         """Near, far, overlapping, repeated and empty ranges of several objects are all exact."""
         one, two = bytes(range(256)) * 1024, b"0123456789"
