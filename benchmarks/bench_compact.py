@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 START_MS = 1_700_000_000_000
 TURNS = 5
 ROWS = 1_000
-APPENDS, APPEND_ROWS, ROUNDS = 400, 10, 5
-RATE = 20_000_000
+APPENDS, APPEND_ROWS, ROUNDS = 1_000, 10, 3
+RATE = 5_000_000
 """Bytes per second that a compaction beside writers may move."""
+TARGET = 200_000
+"""Rows of its new segments: so it commits several times."""
 
 
 def run(root: Path, options: argparse.Namespace) -> bool:
@@ -156,56 +158,42 @@ def _compact_delta(path: Path, segments: int) -> tuple[float, float]:
 
 
 def _append_rates(path: Path, segments: int, beside: Callable[[Path], Any]) -> tuple[float, float]:
-    """Appends per second to copies of a table, alone and while one is compacted."""
+    """Appends per second to copies of a table, alone and all the time that one is compacted."""
     alone, busy = [], []
     for _ in range(ROUNDS):
-        for rates, compacting in ((alone, False), (busy, True)):
-            with _copy(path) as place, (beside if compacting else _nothing)(place):
-                rates.append(_append(place, segments))
+        with _copy(path) as place, beside(place) as goes_on:
+            busy.append(_append(place, segments, goes_on))
+        with _copy(path) as place:
+            left = iter(range(APPENDS))
+            alone.append(_append(place, segments, lambda left=left: next(left, None) is not None))
     return median(alone), median(busy)
 
 
-def _append(path: Path, segments: int) -> float:
+def _append(path: Path, segments: int, goes_on: Callable[[], bool]) -> float:
     given = strandline.open_table(path)
-    batches = [_rows(10**8 + number * APPEND_ROWS, APPEND_ROWS) for number in range(APPENDS + 1)]
-    given.append(batches.pop())
-    begun = time.perf_counter()
-    for batch in batches:
-        given.append(batch)
-    rate = APPENDS / (time.perf_counter() - begun)
-    assert given.refresh().scan().count() == segments * ROWS + (APPENDS + 1) * APPEND_ROWS
+    batches = [_rows(10**8 + number * APPEND_ROWS, APPEND_ROWS) for number in range(100)]
+    given.append(batches[-1])
+    done, begun = 0, time.perf_counter()
+    while goes_on():
+        given.append(batches[done % len(batches)])
+        done += 1
+    rate = done / (time.perf_counter() - begun)
+    assert given.refresh().scan().count() == segments * ROWS + (done + 1) * APPEND_ROWS
     return rate
 
 
 @contextmanager
-def _nothing(_: Path) -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _thread(path: Path) -> Iterator[None]:
-    """Compactions one after the other in a thread of the writer's process."""
-    stop, begun = threading.Event(), threading.Event()
-
-    def compact() -> None:
-        given = strandline.open_table(path)
-        while not stop.is_set():
-            begun.set()
-            given.compact(bytes_per_s=RATE)
-            stop.wait(0.02)
-
-    worker = threading.Thread(target=compact)
+def _thread(path: Path) -> Iterator[Callable[[], bool]]:
+    """A compaction in a thread of the writer's process."""
+    given = strandline.open_table(path)
+    worker = threading.Thread(target=lambda: given.compact(target_rows=TARGET, bytes_per_s=RATE))
     worker.start()
-    begun.wait()
-    try:
-        yield
-    finally:
-        stop.set()
-        worker.join()
+    yield worker.is_alive
+    worker.join()
 
 
 _CHILD = """
-import sys, time
+import sys
 import strandline
 given = strandline.open_table(sys.argv[1])
 warm = strandline.create_table("memory://warm", {"n": "int64"})
@@ -214,20 +202,16 @@ for number in range(20):
 warm.compact()  # loads what a compaction needs: a process that maintains tables has done so
 sys.stdout.write("begun\\n")
 sys.stdout.flush()
-while True:
-    given.compact(bytes_per_s=int(sys.argv[2]))
-    time.sleep(0.02)
+given.compact(target_rows=int(sys.argv[2]), bytes_per_s=int(sys.argv[3]))
 """
 
 
 @contextmanager
-def _process(path: Path) -> Iterator[None]:
+def _process(path: Path) -> Iterator[Callable[[], bool]]:
     """The same in a process of its own, as `strandline maintain` is."""
-    command = [sys.executable, "-c", _CHILD, str(path), str(RATE)]
+    command = [sys.executable, "-c", _CHILD, str(path), str(TARGET), str(RATE)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:  # noqa: S603 - our own
         assert child.stdout is not None
         child.stdout.readline()
-        try:
-            yield
-        finally:
-            child.kill()
+        yield lambda: child.poll() is None
+    assert child.returncode == 0

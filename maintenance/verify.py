@@ -69,6 +69,8 @@ class VerifyReport:
     rows: int
     bytes: int
     problems: tuple[Problem, ...]
+    repaired: tuple[str, ...] = ()
+    """Segments whose rows and indexes are in new files now."""
 
     @property
     def ok(self) -> bool:
@@ -84,6 +86,7 @@ class VerifyReport:
             rows=self.rows + other.rows,
             bytes=self.bytes + other.bytes,
             problems=self.problems + other.problems,
+            repaired=self.repaired + other.repaired,
         )
 
     def __str__(self) -> str:
@@ -92,6 +95,8 @@ class VerifyReport:
         lines += [f"  {problem}" for problem in self.problems[:_SHOWN]]
         if len(self.problems) > _SHOWN:
             lines.append(f"  … and {len(self.problems) - _SHOWN} more")
+        if self.repaired:
+            lines.append(f"repaired: {len(self.repaired)} segments, such as {self.repaired[0]}")
         checked = "all data read and checked" if self.deep else "names, sizes and footers checked"
         lines.append(f"{len(self.problems)} problems; {checked}")
         return "\n".join(lines)
@@ -100,6 +105,7 @@ class VerifyReport:
         """The report as plain values."""
         names = ("url", "version", "deep", "segments", "pages", "rows", "bytes", "ok")
         out: dict[str, Any] = {name: getattr(self, name) for name in names}
+        out["repaired"] = list(self.repaired)
         out["problems"] = [{"path": p.path, "message": p.message} for p in self.problems]
         return out
 

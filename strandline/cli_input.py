@@ -47,7 +47,9 @@ def pairs(given: Iterable[str], what: str, separator: str = "=") -> dict[str, st
     for text in given:
         left, found, right = text.partition(separator)
         if not found or not left:
-            raise InvalidInput(f"{what} takes NAME{separator}VALUE, and one has no '{separator}'")
+            raise InvalidInput(
+                f"{what} is written NAME{separator}VALUE, and one has no '{separator}'"
+            )
         out[left.strip()] = right
     return out
 

@@ -51,6 +51,7 @@ def add_verbs(verbs: Any, verb: Make) -> None:
     what = "expire, compact, vacuum by the settings of a table, or of all tables of a catalog"
     run = verb(verbs, "maintain", what, maintain)
     run.add_argument("--dry-run", action="store_true", help="only tell")
+    run.add_argument("--bytes-per-s", type=int, metavar="N", help="compact no faster")
     _add_share(run)
 
 
@@ -74,10 +75,6 @@ def _show(given: Namespace, report: Any) -> int:
     return 0
 
 
-def _grace(given: Namespace) -> Any:
-    return 0 if given.grace == "0" else given.grace
-
-
 def _say(given: Namespace, table: Table, text: str, **facts: Any) -> int:
     if given.json:
         cli_output.print_facts({"version": table.version, **facts}, as_json=True)
@@ -91,7 +88,7 @@ def expire(given: Namespace) -> int:
     table = open_given(given)
     report = table.expire(
         dry_run=not given.yes,
-        grace=_grace(given),
+        grace=given.grace,
         force=given.force,
         max_share=given.max_share,
     )
@@ -109,8 +106,8 @@ def set_table(given: Namespace) -> int:
     """Change settings."""
     table = open_given(given)
     settings: dict[str, Any] = {}
-    for name, value in cli_input.pairs(given.setting, "NAME=VALUE").items():
-        number = int(value) if value.isdigit() else value
+    for name, value in cli_input.pairs(given.setting, "a setting").items():
+        number = int(value) if value.isdecimal() else value
         settings[name] = None if value in ("", "none") else number
     table.set(**settings)
     return _say(given, table, f"version {table.version}: set {', '.join(given.setting)}")
@@ -137,30 +134,31 @@ def untag(given: Namespace) -> int:
 def rollback(given: Namespace) -> int:
     """Bring rows back."""
     table = open_given(given)
-    version = table.rollback(int(given.to) if given.to.isdigit() else given.to)
+    version = table.rollback(int(given.to) if given.to.isdecimal() else given.to)
     return _say(given, table, f"version {version} has the rows of {given.to}")
 
 
 def expire_versions(given: Namespace) -> int:
     """Give up versions."""
-    older = 0 if given.older_than == "0" else given.older_than
-    table = open_given(given)
-    kept = given.retain_last
-    return _show(given, table.expire_versions(older, retain_last=kept, dry_run=not given.yes))
+    report = open_given(given).expire_versions(
+        given.older_than, retain_last=given.retain_last, dry_run=not given.yes
+    )
+    return _show(given, report)
 
 
 def vacuum(given: Namespace) -> int:
     """Remove files."""
-    return _show(given, open_given(given).vacuum(dry_run=not given.yes, grace=_grace(given)))
+    return _show(given, open_given(given).vacuum(dry_run=not given.yes, grace=given.grace))
 
 
 def purge(given: Namespace) -> int:
     """Remove bytes of hidden rows."""
-    return _show(given, open_given(given).purge(dry_run=not given.yes, grace=_grace(given)))
+    return _show(given, open_given(given).purge(dry_run=not given.yes, grace=given.grace))
 
 
 def maintain(given: Namespace) -> int:
     """Run all maintenance, of a table or of all tables of a catalog."""
+    how = {"max_share": given.max_share, "bytes_per_s": given.bytes_per_s}
     try:
         table = open_given(given)
     except TableNotFound:
@@ -168,7 +166,7 @@ def maintain(given: Namespace) -> int:
         catalog = strandline.Catalog(given.url, options)
         if not catalog.list_namespaces():
             raise
-        return cli_catalog.maintain_all(given, catalog, None, max_share=given.max_share)
+        return cli_catalog.maintain_all(given, catalog, None, **how)
     with cli_progress.bars(quiet=given.json) as told:
-        report = table.maintain(dry_run=given.dry_run, max_share=given.max_share, progress=told)
+        report = table.maintain(dry_run=given.dry_run, progress=told, **how)
     return _show(given, report)

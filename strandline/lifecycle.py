@@ -145,7 +145,9 @@ class EndsThings:
         if isinstance(version, str):
             tag = head.manifest.lifecycle.tags.get(version)
             if tag is None:
-                raise InvalidInput(f"there is no tag {version!r}")
+                raise InvalidInput(
+                    f"there is no tag {version!r}; `tags` lists them. Nothing was changed."
+                )
             version = tag.version
         if type(version) is not int:
             raise InvalidInput(f"version must be an integer or a tag, not {version!r}")
@@ -223,13 +225,14 @@ class EndsThings:
         dry_run: bool = False,
         grace: str | timedelta | int = "24h",
         max_share: float = 1.0,
+        bytes_per_s: int | None = None,
         progress: Callable[[str, int, int], None] = lambda *_: None,
     ) -> MaintainReport:
         """Do what the table's settings ask for: expire, compact, give up versions, vacuum.
 
         Safe to run twice at once, and to break off. `max_share`: as `expire` has it; where it
-        refuses, nothing else is done. `progress` hears the name of each step, how much of it is
-        done, and how much there is.
+        refuses, nothing else is done. `bytes_per_s`: as `compact` has it. `progress` hears the name
+        of each step, how much of it is done, and how much there is.
         """
         from strandline.maintenance import maintain as work  # noqa: PLC0415
 
@@ -237,7 +240,9 @@ class EndsThings:
         report, snapshot = work.maintain(
             self._chain,
             self._head,
-            compact=lambda told: self.compact(min_segments=3, dry_run=dry_run, progress=told),
+            compact=lambda told: self.compact(
+                min_segments=3, bytes_per_s=bytes_per_s, dry_run=dry_run, progress=told
+            ),
             dry_run=dry_run,
             grace_ms=duration_ms(grace, "grace"),
             max_share=_share(max_share),
@@ -260,13 +265,16 @@ def _rollback_to(target: Manifest) -> Rollback:
 
 def duration_ms(given: Duration, what: str) -> int:
     """A length of time that may be none."""
-    return 0 if given == 0 and given is not False else parse_duration(given, what)
+    is_none = (given == 0 and given is not False) or given == "0"
+    return 0 if is_none else parse_duration(given, what)
 
 
 def _moment(given: object) -> int | None:
     if isinstance(given, datetime):
         zoned = given if given.tzinfo else given.replace(tzinfo=UTC)
         return int(zoned.timestamp() * 1000)
+    if given is not None and type(given) is not int:
+        raise InvalidInput(f"now is a datetime or milliseconds since 1970, not {given!r}")
     return check_count("now", given)
 
 

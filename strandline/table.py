@@ -114,8 +114,9 @@ class Table(ReadsRows, ReplacesRows, EndsThings, RemembersQueries):
         from strandline.maintenance.repair import repair_indexes  # noqa: PLC0415 - rarely
 
         self._check_writable()
-        repair_indexes(self._place(), report)
-        return verify(self._chain.service, self._shown(), deep=deep)
+        repaired = repair_indexes(self._place(), report)
+        after = verify(self._chain.service, self._shown(), deep=deep)
+        return replace(after, repaired=tuple(repaired))
 
     def _shown(self) -> Manifest:
         """The version that is read, with the floor and the trim point that count for it."""

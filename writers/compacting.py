@@ -20,6 +20,7 @@ from strandline.tableformat.compaction import Policy, Run, plan_runs
 from strandline.tableformat.errors import (
     CommitConflict,
     CommitTimeout,
+    CorruptTable,
     InvalidInput,
     MissingFile,
     StrandlineError,
@@ -141,14 +142,21 @@ class _Compaction:
                 bytes_before=sum(run.size_bytes for run in runs),
                 dry_run=True,
             )
+        unreadable: StrandlineError | None = None
         for number, run in enumerate(runs):
-            self._one(run)
+            try:
+                self._one(run)
+            except (CorruptTable, MissingFile) as error:
+                # The others are no worse for it; what is damaged is told in the end.
+                unreadable = unreadable or error
             if self._options.progress is not None:
                 self._options.progress(number + 1, len(runs))
         if not self._options.inline_only:
             self._forget_deletes({entry.path for run in runs for entry in run.segments})
         if self._done:
             self._place.see(tidy(self._chain, self._place.head))
+        if unreadable is not None:
+            raise unreadable
         return self._report()
 
     def _forget_deletes(self, seen: set[str]) -> None:

@@ -69,8 +69,11 @@ def test_a_lost_index_is_made_anew_only_on_request(table: Table, how: str) -> No
     assert not table.verify(deep=True).ok
     assert table.refresh().version == version
 
-    assert table.verify(deep=True, repair=True).ok
+    report = table.verify(deep=True, repair=True)
 
+    assert report.ok
+    assert report.repaired == (entry.path,)
+    assert "repaired: 1 segments" in str(report)
     assert table.history(1)[0].operation == "repair"
     assert table.manifest.segments[0].index is not None
     assert table.scan([*SCHEMA.names, "_seq", "_ts"]).to_arrow().equals(before)

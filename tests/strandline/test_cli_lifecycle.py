@@ -87,7 +87,21 @@ def test_maintain_says_what_it_did(url: str, capsys: pytest.CaptureFixture[str])
 
     assert done["expire"]["rows_hidden"] == 6
     assert {"compact", "vacuum", "expire_versions", "dropped"} < set(done)
-    assert cli.main(["maintain", url]) == 0
+    assert cli.main(["maintain", url, "--bytes-per-s", "0"]) == 1
+    assert "bytes_per_s must be" in capsys.readouterr().err
+    assert cli.main(["maintain", url, "--bytes-per-s", "1000000"]) == 0
+
+
+def test_what_was_mistyped_is_named(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """[E1] Also numbers of other scripts, which Python takes for digits."""
+    assert cli.main(["set", url, "ttl"]) == 1
+    assert "a setting is written NAME=VALUE" in capsys.readouterr().err
+    assert cli.main(["set", url, "ttl=²"]) == 1
+    assert "ttl is text such as" in capsys.readouterr().err
+    assert cli.main(["rollback", url, "²"]) == 1
+    assert "`tags` lists them" in capsys.readouterr().err
+    with pytest.raises(InvalidInput, match="a datetime or milliseconds"):
+        strandline.open_table(url).expire("yesterday")  # type: ignore[arg-type] # what is tried
 
 
 def test_maintain_takes_a_catalog_and_one_table_does_not_stop_the_others(

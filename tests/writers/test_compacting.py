@@ -17,7 +17,8 @@ import strandline
 from strandline.api import create_in
 from strandline.catalog.commit import commit
 from strandline.place import TablePlace
-from strandline.tableformat.errors import CorruptTable, InvalidInput
+from strandline.readers.segment_reader import read_segment
+from strandline.tableformat.errors import CorruptTable, InvalidInput, MissingFile
 from strandline.tableformat.indexes.catalog import decode_catalog
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.segments import DENSE
@@ -79,6 +80,22 @@ def test_many_small_segments_become_few() -> None:
     assert table.compact().runs == 0
 
 
+def test_who_keeps_to_a_rate_works_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[M7] [C5] Writers keep the other cores; rows and indexes come out the same."""
+    table = make_table(row_group_rows=2048, zone_rows=1024)
+    for first in range(0, 6000, 500):
+        table.append(events(first, 500))
+    before = rows_of(table)
+    monkeypatch.setattr(rewriting, "_threads", lambda: pytest.fail("a thread is asked for"))
+
+    report = table.compact(bytes_per_s=10**9)
+
+    assert report.segments_after < report.segments_before
+    assert rows_of(table).equals(before)
+    assert any(entry.index is not None for entry in table.manifest.segments)
+    assert table.verify(deep=True).ok
+
+
 def test_a_run_of_one_window_needs_no_stored_numbers() -> None:
     """[ROW-8] Consecutive rows stay dense."""
     table = make_table()
@@ -103,7 +120,7 @@ def test_rows_can_be_sorted_on_the_way() -> None:
     assert rows_of(table).equals(before)
     (entry,) = table.manifest.segments
     place = TablePlace(table)
-    found = rewriting.read_segment(place.chain.storage, table.manifest, entry, {2, 4, -1})
+    found = read_segment(place.chain.storage, table.manifest, entry, {2, 4, -1})
     users = found.column("user").to_pylist()
     assert users == sorted(users)
     with pytest.raises(InvalidInput, match="list of names"):
@@ -123,7 +140,7 @@ def test_a_table_that_is_sorted_stays_sorted() -> None:
     table.compact()
 
     (entry,) = table.manifest.segments
-    found = rewriting.read_segment(TablePlace(table).chain.storage, table.manifest, entry, {2})
+    found = read_segment(TablePlace(table).chain.storage, table.manifest, entry, {2})
     assert found.column("user").to_pylist() == sorted(found.column("user").to_pylist())
 
 
@@ -458,6 +475,29 @@ def test_output_that_differs_from_the_input_is_never_committed(
 
     assert table.refresh().version == version
     assert rows_of(table).column("n").to_pylist() == list(range(30))
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_segment_that_cannot_be_read_does_not_stop_the_others(*, is_gone: bool) -> None:
+    """[M7] [X4] The other windows are compacted, and then the damage is told."""
+    table = make_table()
+    for first in range(0, 12000, 1200):
+        table.append(events(first, 1200))
+    storage = TablePlace(table).chain.storage
+    path = min(listed_files(table))
+    damaged = bytearray(storage.read(path))
+    damaged[len(damaged) // 2] ^= 1
+    storage.delete([path])
+    if not is_gone:
+        storage.write_new(path, damaged).wait()
+    windows = len({file.split("/")[0] for file in listed_files(table)})
+
+    with pytest.raises(MissingFile if is_gone else CorruptTable, match=path):
+        table.compact()
+
+    left = [file for file in listed_files(table) if "compact-" not in file]
+    assert {file.split("/")[0] for file in left} == {path.split("/")[0]}
+    assert len(listed_files(table)) == len(left) + windows - 1
 
 
 # --- against a model ---------------------------------------------------------------------------
