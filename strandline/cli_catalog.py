@@ -45,7 +45,15 @@ def add_actions(catalog: ArgumentParser) -> None:
     cli_namespaces.add_actions(action)
     maintain = action("maintain", "maintain all tables by their own settings", _maintain)
     maintain.add_argument("namespace", nargs="?", metavar="NAMESPACE")
-    maintain.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    add_maintenance(maintain)
+
+
+def add_maintenance(parser: ArgumentParser) -> None:
+    """How to maintain one table, or all of a catalog."""
+    parser.add_argument("--dry-run", action="store_true", help="only tell")
+    parser.add_argument("--bytes-per-s", type=int, metavar="N", help="compact no faster")
+    what = "refuse to expire more than this share of the rows, such as 0.2"
+    parser.add_argument("--max-share", type=float, default=1.0, metavar="SHARE", help=what)
 
 
 def _catalog(given: Namespace) -> strandline.Catalog:
@@ -124,20 +132,41 @@ def _maintain(given: Namespace) -> int:
     return maintain_all(given, _catalog(given), given.namespace)
 
 
-def maintain_all(
-    given: Namespace, catalog: strandline.Catalog, namespace: str | None, **options: Any
-) -> int:
+def maintenance(given: Namespace) -> dict[str, Any]:
+    """What `add_maintenance` has asked for."""
+    return {name: getattr(given, name) for name in ("dry_run", "bytes_per_s", "max_share")}
+
+
+_COUNTS = ("steps", "rows_hidden", "segments_before", "segments_after", "objects_removed")
+
+
+def _counts(done: dict[str, Any]) -> list[Any]:
+    """What the steps of a report did, in few numbers."""
+    names = ("expire", "compact", "expire_versions", "vacuum")
+    expired, compacted, versions, swept = (done.get(name, {}) for name in names)
+    removed = expired.get("files_removed", 0) + versions.get("manifests_removed", 0)
+    removed += len(swept.get("removed", ()))
+    return [
+        " ".join(sorted(name for name in names if name in done)),
+        expired.get("rows_hidden"),
+        compacted.get("segments_before"),
+        None if compacted.get("dry_run") else compacted.get("segments_after"),
+        removed if done else None,
+    ]
+
+
+def maintain_all(given: Namespace, catalog: strandline.Catalog, namespace: str | None) -> int:
     """Maintain the tables of a catalog, and print what was done; 1 if one of them failed."""
     rows = []
     failed = 0
     with cli_progress.bars(quiet=given.json) as told:
-        for info, report in catalog.maintain(namespace, dry_run=given.dry_run, **options):
+        for info, report in catalog.maintain(namespace, **maintenance(given)):
             error = redact(str(report)) if isinstance(report, StrandlineError) else None
-            steps = [] if report is None or error else sorted(report.steps)  # type: ignore[union-attr]
+            done = {} if report is None or error else report.to_json()  # type: ignore[union-attr]
             failed += error is not None
             is_gone = info.deleted_at is not None
-            rows.append([info.namespace, info.name, " ".join(steps), is_gone, error])
+            rows.append([info.namespace, info.name, *_counts(done), is_gone, error])
             told("tables", len(rows), len(rows))
-    names = ("namespace", "name", "steps", "dropped", "error")
+    names = ("namespace", "name", *_COUNTS, "dropped", "error")
     cli_output.print_rows(names, rows, as_json=given.json)
     return int(failed > 0)

@@ -26,7 +26,8 @@ def add_verbs(verbs: Any, verb: Make) -> None:
     made = verb(verbs, "expire", "hide rows older than the TTL, remove what was hidden", expire)
     _add_removal(made)
     made.add_argument("--force", action="store_true", help="also if the clocks contradict")
-    _add_share(made)
+    what = "refuse to expire more than this share of the rows, such as 0.2"
+    made.add_argument("--max-share", type=float, default=1.0, metavar="SHARE", help=what)
     trim_ = verb(
         verbs, "trim", "hide all rows below a sequence number for ever", trim, of_user=True
     )
@@ -49,20 +50,12 @@ def add_verbs(verbs: Any, verb: Make) -> None:
     _add_removal(verb(verbs, "vacuum", "remove files that no version needs", vacuum))
     _add_removal(verb(verbs, "purge", "remove the bytes of all that is hidden", purge))
     what = "expire, compact, vacuum by the settings of a table, or of all tables of a catalog"
-    run = verb(verbs, "maintain", what, maintain)
-    run.add_argument("--dry-run", action="store_true", help="only tell")
-    run.add_argument("--bytes-per-s", type=int, metavar="N", help="compact no faster")
-    _add_share(run)
+    cli_catalog.add_maintenance(verb(verbs, "maintain", what, maintain))
 
 
 def _add_removal(parser: ArgumentParser) -> None:
     parser.add_argument("--grace", default="24h", metavar="DURATION", help="of readers; 0 for none")
     parser.add_argument("--yes", action="store_true", help="do it; else only tell")
-
-
-def _add_share(parser: ArgumentParser) -> None:
-    what = "refuse to expire more than this share of the rows, such as 0.2"
-    parser.add_argument("--max-share", type=float, default=1.0, metavar="SHARE", help=what)
 
 
 def _show(given: Namespace, report: Any) -> int:
@@ -158,7 +151,6 @@ def purge(given: Namespace) -> int:
 
 def maintain(given: Namespace) -> int:
     """Run all maintenance, of a table or of all tables of a catalog."""
-    how = {"max_share": given.max_share, "bytes_per_s": given.bytes_per_s}
     try:
         table = open_given(given)
     except TableNotFound:
@@ -166,7 +158,7 @@ def maintain(given: Namespace) -> int:
         catalog = strandline.Catalog(given.url, options)
         if not catalog.list_namespaces():
             raise
-        return cli_catalog.maintain_all(given, catalog, None, **how)
+        return cli_catalog.maintain_all(given, catalog, None)
     with cli_progress.bars(quiet=given.json) as told:
-        report = table.maintain(dry_run=given.dry_run, progress=told, **how)
+        report = table.maintain(progress=told, **cli_catalog.maintenance(given))
     return _show(given, report)

@@ -126,6 +126,10 @@ def test_maintain_takes_a_catalog_and_one_table_does_not_stop_the_others(
     done = {line["name"]: line for line in json.loads(capsys.readouterr().out)}
     assert done["a"]["error"] is done["c"]["error"] is None
     assert "vacuum" in done["a"]["steps"]
+    assert [done[name]["rows_hidden"] for name in "abc"] == [3, None, 0]
+    assert [done[name]["segments_before"] for name in "abc"] == [0, None, 3]
+    assert [done[name]["segments_after"] for name in "abc"] == [0, None, 1]
+    assert [done[name]["objects_removed"] for name in "abc"] == [0, None, 0]
     assert "manifest" in done["b"]["error"]
     assert catalog.open_table("n.a").scan().count() == 0
     assert catalog.open_table("n.c").scan().count() == 3
