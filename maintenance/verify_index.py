@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from strandline.tableformat import codec, page_table
 from strandline.tableformat.errors import CorruptTable, ObjectMissing
 from strandline.tableformat.hidden_columns import TS_ID
+from strandline.tableformat.indexes import postings_blocks
 from strandline.tableformat.indexes.catalog import decode_catalog
 from strandline.tableformat.indexes.kinds import KINDS
 from strandline.tableformat.indexes.policy import PAGES
+from strandline.tableformat.indexes.postings import POSTINGS
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.indexes.zones import ZoneLayout
 from strandline.tableformat.types import ColumnType
@@ -45,6 +47,13 @@ def check_index(
     if deep:
         for blob in catalog.blobs:
             _check_blob(blob, data[blob.offset : blob.offset + blob.size], layout, schema, entry)
+            blocks = catalog.find(blob.column, postings_blocks.KIND)
+            if blob.kind == POSTINGS and blocks is not None:
+                said = data[blocks.offset : blocks.offset + blocks.size]
+                if postings_blocks.build(data[blob.offset : blob.offset + blob.size]) != said:
+                    raise CorruptTable(
+                        f"{blocks.kind} of column {blob.column} is not of the postings beside it"
+                    )
 
 
 def _check_blob(

@@ -8,7 +8,8 @@ segment are then looked at one by one, and the answer is the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from strandline.catalog.manifest_service import Part
@@ -16,9 +17,11 @@ from strandline.catalog.page_cache import ObjectKey, PageCache
 from strandline.tableformat import codec, page_table
 from strandline.tableformat.errors import CorruptTable, ObjectMissing
 from strandline.tableformat.hidden_columns import TS_ID
+from strandline.tableformat.indexes import postings_blocks
 from strandline.tableformat.indexes.catalog import Blob, IndexCatalog, decode_catalog
 from strandline.tableformat.indexes.kinds import KINDS
 from strandline.tableformat.indexes.policy import PAGES
+from strandline.tableformat.indexes.postings import POSTINGS
 from strandline.tableformat.indexes.reference import SEGMENT, path_of
 from strandline.tableformat.indexes.zones import ZoneLayout
 from strandline.tableformat.types import ColumnType
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from strandline.catalog.manifest_service import ManifestService
+    from strandline.tableformat.indexes.postings_blocks import PartialPostings
     from strandline.tableformat.indexes.reference import IndexRef
     from strandline.tableformat.indexes.strategy import Place
     from strandline.tableformat.schema import Schema
@@ -36,6 +40,8 @@ CACHE: Final = PageCache(128 * 2**20)
 """Catalogs and opened indexes of all tables of the process."""
 FIRST_READ_BYTES: Final = 128 * 2**10
 """Of the end of an index file: the catalog, and with it most often everything small."""
+MOST_PARTS: Final = 4
+"""So often are postings read in part; a whole read costs about as much as that."""
 _NUMBERS: Final = ColumnType("int64")
 
 Range = tuple[str, int, int]
@@ -85,7 +91,10 @@ class IndexReader:
                 blob = catalog.find(*place)
                 if blob is None:
                     self._fail(entry, f"the catalog does not list {place[1]} of column {place[0]}")
-                elif not self._from_memory(indexes, blob, end):
+                elif not (
+                    self._from_memory(indexes, blob, end)
+                    or self._in_part(indexes, blob, catalog, end)
+                ):
                     missing.append((indexes, blob))
         self._open_all(missing)
         self._service.keep_copies(self._fresh)
@@ -147,13 +156,71 @@ class IndexReader:
         if known is not None:
             indexes.opened[(blob.column, blob.kind)] = known
             return True
-        ref = indexes.entry.index
-        assert ref is not None
-        start = blob.offset - (ref.size_bytes - ref.catalog_bytes - len(end))
-        if start < 0:
+        data = _within(indexes.entry, blob, end)
+        if data is None:
             return False
-        self._open_fresh(indexes, blob, end[start : start + blob.size])
+        self._open_fresh(indexes, blob, data)
         return True
+
+    def _in_part(
+        self, indexes: SegmentIndexes, blob: Blob, catalog: IndexCatalog, end: bytes
+    ) -> bool:
+        """Take large postings so that a lookup reads some blocks of them.
+
+        Only where a read costs little and nothing is kept on this machine; and a few times only:
+        who comes again and again is better off with all of it in memory.
+        """
+        if blob.kind != POSTINGS or not self._storage.is_local or self._service.cache is not None:
+            return False
+        entry, blocks = indexes.entry, catalog.find(blob.column, postings_blocks.KIND)
+        if blocks is None:
+            return False
+        key = self._blob_key(entry, blocks)
+        kept: _InPart | None = CACHE.get(key)
+        if kept is None:
+            try:
+                kept = _InPart(self._blocks(indexes, blob, blocks, end))
+            except (CorruptTable, ObjectMissing) as error:
+                self._fail(entry, f"{blocks.kind} of column {blob.column}: {error}")
+                return False
+            CACHE.put(key, kept, 2 * blocks.size)
+        kept.times += 1
+        if kept.times > MOST_PARTS:
+            return False
+        read = partial(self._read_blocks, entry, blob.offset)
+        indexes.opened[(blob.column, blob.kind)] = replace(kept.index, read=read)
+        return True
+
+    def _blocks(
+        self, indexes: SegmentIndexes, blob: Blob, blocks: Blob, end: bytes
+    ) -> PartialPostings:
+        data = self._part_of(indexes.entry, blocks, end)
+        column = self._schema.by_id.get(blob.column)
+        if codec.checksum(data) != blocks.xxh64 or column is None:
+            raise CorruptTable("it does not have the checksum that the catalog gives")
+        return postings_blocks.open(
+            data, size_bytes=blob.size, zone_count=indexes.layout.count, kind=column.type
+        )
+
+    def _part_of(self, entry: SegmentEntry, blob: Blob, end: bytes) -> bytes:
+        """A blob that most often came with the catalog."""
+        data = _within(entry, blob, end)
+        if data is None:
+            (read,) = self._read([(path_of(entry.path), blob.offset, blob.size)])
+            data = _as_read(read)
+        return data
+
+    def _read_blocks(
+        self, entry: SegmentEntry, offset: int, ranges: Sequence[tuple[int, int]]
+    ) -> list[bytes]:
+        path = path_of(entry.path)
+        try:
+            return [
+                _as_read(data)
+                for data in self._read([(path, offset + start, size) for start, size in ranges])
+            ]
+        except ObjectMissing as error:
+            raise CorruptTable(str(error)) from None
 
     def _open_all(self, missing: Sequence[tuple[SegmentIndexes, Blob]]) -> None:
         """Open blobs of the local cache, and of the store what is not there."""
@@ -220,6 +287,14 @@ class IndexReader:
         return self._key(entry, f"{blob.xxh64} {blob.kind} of {blob.column}")
 
 
+@dataclass(slots=True, eq=False)
+class _InPart:
+    """Postings of which only the blocks are known, and how often these were asked."""
+
+    index: PartialPostings
+    times: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Unread:
     """In place of bytes that could not be read."""
@@ -231,6 +306,14 @@ def _as_read(data: bytes | Unread) -> bytes:
     if isinstance(data, Unread):
         raise data.error
     return data
+
+
+def _within(entry: SegmentEntry, blob: Blob, end: bytes) -> bytes | None:
+    """A blob out of the end of the blobs' part of the file; None: it begins before that."""
+    ref = entry.index
+    assert ref is not None
+    start = blob.offset - (ref.size_bytes - ref.catalog_bytes - len(end))
+    return None if start < 0 else end[start : start + blob.size]
 
 
 def _catalog_part(entry: SegmentEntry, ref: IndexRef) -> Part:

@@ -9,10 +9,12 @@ import pyarrow as pa
 from strandline.readers.arrow_arrays import int64_array
 from strandline.tableformat import page_table
 from strandline.tableformat.hidden_columns import TS_ID
+from strandline.tableformat.indexes import postings_blocks
 from strandline.tableformat.indexes.catalog import Part, encode_index
 from strandline.tableformat.indexes.kinds import KINDS
 from strandline.tableformat.indexes.membership import Membership
 from strandline.tableformat.indexes.policy import PAGES
+from strandline.tableformat.indexes.postings import POSTINGS
 from strandline.tableformat.indexes.reference import SEGMENT
 from strandline.tableformat.indexes.zones import ColumnZones, ZoneLayout
 from strandline.tableformat.types import ColumnType
@@ -50,6 +52,9 @@ def index_columns(
             built = _build(kind, column, smallest_filters=smallest_filters)
             if built is not None:
                 parts.append(Part(column_id, kind, built.data, built.params))
+                if kind == POSTINGS and len(built.data) >= postings_blocks.LEAST_BYTES:
+                    blocks = postings_blocks.build(built.data)
+                    parts.append(Part(column_id, postings_blocks.KIND, blocks, {}))
     return parts
 
 

@@ -30,6 +30,7 @@ CITES: Final = {
     "v1_long_history": "HIS-1 HIS-2 COM-5",
     "v1_removed_versions": "LAY-2 GC-3",
     "v1_indexed": "ICX-1 ICX-2 ICX-4 ICX-6 IDX-2 PGT-5 CFG-4",
+    "v1_postings_blocks": "BLK-1 ICX-4 ICX-6 IDX-19",
     "v1_other_writer": "PAR-10 PAR-11 DOC-1 STA-6 LAY-7 CFG-3",
     "v1_removed_versions@2": "GC-3",
     "v1_removed_versions@3": "GC-3",

@@ -18,6 +18,7 @@ from strandline.catalog.commit import MetadataChange, commit
 from strandline.catalog.tidy import tidy
 from strandline.tableformat import codec, config, paths, types
 from strandline.tableformat.actions import ClaimWriter, WalKey
+from strandline.tableformat.indexes import postings_blocks as blocks_of_postings
 from strandline.writers import append as appends
 from strandline.writers.ingest import to_arrow
 
@@ -561,6 +562,25 @@ def indexed(world: World) -> None:
     document = world.document(version)
     document["segments"][-1]["index_debt"] = {"2": ["postings"]}
     world.put(version, document)
+
+
+@golden(
+    "Postings with the checksums of their blocks, once with a count for each hash and once without."
+)
+def postings_blocks(world: World) -> None:
+    with (
+        mock.patch.object(config, "MIN_ROW_GROUP", 1),
+        mock.patch.object(blocks_of_postings, "LEAST_BYTES", 1),
+    ):
+        table = world.create(
+            {"ts": "timestamptz", "n": "int64"},
+            time_column="ts",
+            row_group_rows=64,
+            zone_rows=8,
+            indexes={"n": ["postings"]},
+        )
+        for count, distinct in ((300, 300), (150, 40)):
+            table.append([{"ts": at(i / 80), "n": i * 7 % distinct} for i in range(count)])
 
 
 @golden(

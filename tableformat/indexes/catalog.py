@@ -16,6 +16,7 @@ import orjson
 from strandline.tableformat import codec
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.fields import Fields
+from strandline.tableformat.indexes import postings_blocks
 from strandline.tableformat.indexes.reference import IndexRef, KindsByColumn
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _FORMAT: Final = "strandline"
 _KIND: Final = "index"
 MAX_BLOBS: Final = 100_000
+_UNLISTED: Final = frozenset({postings_blocks.KIND})
+"""Blobs that serve another one: whoever looks for indexes need not know of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ def encode_index(
             }
         )
         offset += len(part.data)
-        kinds[part.column] = (*kinds.get(part.column, ()), part.kind)
+        if part.kind not in _UNLISTED:
+            kinds[part.column] = (*kinds.get(part.column, ()), part.kind)
     document = {
         "format": _FORMAT,
         "kind": _KIND,

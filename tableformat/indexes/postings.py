@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from strandline.tableformat.indexes.zones import ColumnZones, ZoneLayout
     from strandline.tableformat.types import ColumnType
 
-_GROUP: Final = 64
+HASHES_PER_GROUP: Final = 64
 """Every so many hashes, the place of the first one's zones is written down."""
-_WIDTHS: Final = {0: "", 1: "u1", 2: "<u2", 4: "<u4"}
+COUNT_TYPES: Final = {0: "", 1: "u1", 2: "<u2", 4: "<u4"}
 _MOST: Final = (1 << 32) - 1
-_NAME: Final = "postings"
+POSTINGS: Final = "postings"
 
 
 class Postings:
     """Serves = and IN."""
 
-    name = _NAME
+    name = POSTINGS
 
     def build(self, column: ColumnZones) -> Built | None:
         found = column.occurrences
@@ -55,7 +55,7 @@ class Postings:
             found.halves[found.new_half].astype("<u4"),
         ]
         if width:
-            parts += [first[::_GROUP].astype("<u4"), counts.astype(width)]
+            parts += [first[::HASHES_PER_GROUP].astype("<u4"), counts.astype(width)]
         parts.append(zones.astype(smallest_unsigned(column.layout.count - 1)))
         return Built(b"".join(part.tobytes() for part in parts))
 
@@ -69,16 +69,16 @@ class Postings:
         layout: ZoneLayout,
         kind: ColumnType,
     ) -> PostingsIndex:
-        blob = BlobReader(_NAME, data)
+        blob = BlobReader(POSTINGS, data)
         hashes, pairs, size, zero = blob.array("<u4", 4).tolist()
-        if size not in _WIDTHS or zero or pairs < hashes or (pairs and not hashes):
+        if size not in COUNT_TYPES or zero or pairs < hashes or (pairs and not hashes):
             blob.fail("its header is none")
         if not size and hashes and pairs % hashes:
             blob.fail("its zones cannot be shared out evenly")
         return PostingsIndex(
             hashes=blob.array("<u4", hashes),
-            groups=blob.array("<u4", -(-hashes // _GROUP) if size else 0),
-            counts=blob.array(_WIDTHS[size], hashes) if size else None,
+            groups=blob.array("<u4", -(-hashes // HASHES_PER_GROUP) if size else 0),
+            counts=blob.array(COUNT_TYPES[size], hashes) if size else None,
             zones=_rest(blob, smallest_unsigned(layout.count - 1), pairs),
             zone_count=layout.count,
             kind=kind,
@@ -116,7 +116,7 @@ class PostingsIndex:
         place = np.minimum(place, len(self.hashes) - 1)
         zones = self.zones[self._positions(place[self.hashes[place] == wanted])]
         if len(zones) and int(zones.max()) >= self.zone_count:
-            raise corrupt(_NAME, "it names a zone that does not exist")
+            raise corrupt(POSTINGS, "it names a zone that does not exist")
         mask[zones] = True
         return mask
 
@@ -129,14 +129,14 @@ class PostingsIndex:
             counts, starts = self.counts[place].astype(np.int64), self._starts(place)
         # In a sound index the lists of different hashes do not overlap.
         if (starts + counts > len(self.zones)).any() or counts.sum() > len(self.zones):
-            raise corrupt(_NAME, "a list of zones ends behind the last one")
+            raise corrupt(POSTINGS, "a list of zones ends behind the last one")
         before = np.cumsum(counts) - counts
         return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
     def _starts(self, place: NDArray[np.int64]) -> NDArray[np.int64]:
         assert self.counts is not None
-        group = place // _GROUP
-        nearby = group[:, None] * _GROUP + np.arange(_GROUP)
+        group = place // HASHES_PER_GROUP
+        nearby = group[:, None] * HASHES_PER_GROUP + np.arange(HASHES_PER_GROUP)
         earlier = nearby < place[:, None]
         counts = self.counts[np.minimum(nearby, len(self.counts) - 1)]
         within: NDArray[np.int64] = np.where(earlier, counts, 0).sum(axis=1, dtype=np.int64)

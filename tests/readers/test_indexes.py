@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import strandline
+from strandline.readers import index_reader
 from strandline.readers.index_reader import CACHE
 from strandline.tableformat import rolling
 from strandline.tableformat.indexes import strategy
+from strandline.tableformat.indexes.catalog import decode_catalog
 from strandline.tableformat.indexes.policy import PAGES
 from strandline.tableformat.indexes.postings import Postings
 from strandline.tableformat.indexes.reference import path_of
@@ -314,6 +316,61 @@ def test_a_damaged_index_costs_time_and_no_rows(tmp_path: Path, how: str) -> Non
     assert failures
     assert all(damaged.name in failure for failure in failures)
     assert "index not usable, its rows are read" in scan.explain()
+
+
+def test_a_first_lookup_reads_a_part_of_large_postings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[E7] [BLK-1] A few blocks of them, and all of them once for whoever comes again and again."""
+    monkeypatch.setattr(index_reader, "FIRST_READ_BYTES", 0)
+    table = create(tmp_path / "t", indexes={"user": ["postings"]}, zone_rows=8)
+    table.append(rows(count=60_000, users=20_000))
+    (entry,) = entries(table)
+    assert entry.index is not None
+    assert entry.index.kinds[2] == ("postings",)
+    expected = table.scan(filter="user = 'u17'", indexes=False).to_arrow()
+    CACHE.clear()
+
+    read = []
+    for _ in range(index_reader.MOST_PARTS + 2):
+        scan = table.scan(filter="user = 'u17'")
+        assert scan.to_arrow().equals(expected)
+        report = scan.plan().report
+        assert report.index_failures == []
+        assert "postings" in report.indexes_used
+        assert "postings_blocks" not in report.indexes_unused
+        read.append(report.index_bytes)
+
+    (*parts, whole, nothing) = read[1:]
+    assert max(parts) < whole / 6
+    assert nothing == 0
+
+
+@pytest.mark.parametrize("where", ["a block", "the checksums"])
+def test_damage_in_postings_that_are_read_in_part_costs_no_rows(tmp_path: Path, where: str) -> None:
+    """[T8, X4] [BLK-2] [ICX-3] Neither a block nor what vouches for it is believed unchecked."""
+    table = create(tmp_path / "t", indexes={"user": ["postings"]})
+    table.append(rows(count=60_000, users=20_000))
+    expected = table.scan(filter="user = 'u17'", indexes=False).to_arrow()
+    (entry,) = entries(table)
+    assert entry.index is not None
+    file = tmp_path / "t" / path_of(entry.path)
+    data = bytearray(file.read_bytes())
+    catalog = decode_catalog(bytes(data[-entry.index.catalog_bytes :]), entry.index, "x")
+    blob = catalog.find(2, "postings" if where == "a block" else "postings_blocks")
+    assert blob is not None
+    data[blob.offset : blob.offset + blob.size] = bytes(
+        byte ^ 64 for byte in data[blob.offset : blob.offset + blob.size]
+    )
+    file.write_bytes(data)
+    CACHE.clear()
+
+    scan = table.scan(filter="user = 'u17'")
+
+    assert scan.to_arrow().equals(expected)
+    (failure,) = scan.plan().report.index_failures
+    assert "postings" in failure
+    assert not table.verify(deep=True).ok
 
 
 @pytest.mark.parametrize("part", ["groups", "zones"])

@@ -19,6 +19,7 @@ import pytest
 
 from strandline.api import create_in
 from strandline.tableformat import rolling
+from strandline.tableformat.indexes import postings_blocks
 from strandline.tableformat.storage import open_storage
 from strandline.writers import append
 from strandline.writers.segment_file import encode_segment
@@ -135,6 +136,8 @@ class _Builder:
                     self.append(table)
                 if number and self.upkeep.random() < 0.4:
                     self.compact(table)
+        # Readers take other roads on a disk than in an object store.
+        storage.is_local = bool(self.seed % 2)
         return World(self.seed, storage, tuple(self.columns), self.rows(), tuple(self.story))
 
     # --- the table ---
@@ -224,6 +227,8 @@ class _Builder:
                 self.story.append("rolls early")
                 for name, value in _ROLL_SOON.items():
                     patch.setattr(rolling, name, value)
+            # Postings here are small; in part they are read all the same.
+            patch.setattr(postings_blocks, "LEAST_BYTES", 1)
             yield
 
     @contextmanager
