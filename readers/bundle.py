@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from strandline.readers import row_ranges, split_reader
+from strandline.readers.flat_pages import FlatPages
 from strandline.readers.sources import decode_together
 from strandline.readers.sparse_file import SparseFile
 from strandline.tableformat.errors import StrandlineError
@@ -19,11 +21,13 @@ from strandline.tableformat.errors import StrandlineError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from strandline.readers.sources import PagePiece
     from strandline.readers.split_reader import SplitReader
     from strandline.tableformat.storage import Storage
 
-MOST_SPLITS: Final = 16
+MOST_SPLITS: Final = 32
 
 
 def bundles(readers: Sequence[SplitReader]) -> Iterator[range]:
@@ -47,6 +51,9 @@ def read_bundle(readers: Sequence[SplitReader]) -> list[pa.Table]:
 
 
 def _together(readers: Sequence[SplitReader]) -> list[pa.Table]:
+    at_once = _at_once(readers)
+    if at_once is not None:
+        return at_once
     pieces = [reader.small_piece() for reader in readers]
     fitting = [
         (reader, piece) for reader, piece in zip(readers, pieces, strict=True) if piece is not None
@@ -58,6 +65,34 @@ def _together(readers: Sequence[SplitReader]) -> list[pa.Table]:
         _alone(reader) if piece is None else next(found)
         for reader, piece in zip(readers, pieces, strict=True)
     ]
+
+
+def _at_once(readers: Sequence[SplitReader]) -> list[pa.Table] | None:
+    """The matching rows where all files store them alike, in flat pages; None: they do not."""
+    first = readers[0]
+    if not all(first.stores_like(reader) and reader.asks_like(first) for reader in readers):
+        return None
+    wanted = [reader.flat_pages() for reader in readers]
+    flat = [one for one in wanted if one is not None]
+    if len(flat) < len(readers) or any(one.shape != flat[0].shape for one in flat):
+        return None
+    pages = FlatPages(flat)
+    if (pages.byte_counts > split_reader.ONE_STEP_BYTES).any():
+        return None
+    stored = pages.decode(first.storage.read_ranges(pages.requests()))
+    columns = dict(zip(stored.column_names, stored.columns, strict=True))
+    found, mask = first.matching(
+        first.logical_of(columns, [*zip(readers, (one.rows for one in flat), strict=True)])
+    )
+    return [*_shared_out(found, mask, [row_ranges.count(one.rows) for one in flat])]
+
+
+def _shared_out(
+    found: pa.Table, mask: NDArray[np.bool_], counts: Sequence[int]
+) -> Iterator[pa.Table]:
+    """The matching rows of each reader, which had so many rows to look at."""
+    hits = np.append(0, np.cumsum(mask)[np.cumsum(counts) - 1]).tolist()
+    return (found.slice(at, until - at) for at, until in pairwise(hits))
 
 
 def _matching(readers: Sequence[SplitReader], tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
@@ -73,9 +108,7 @@ def _matching(readers: Sequence[SplitReader], tables: Sequence[pa.Table]) -> Ite
         ):
             end += 1
         found, mask = first.matching(pa.concat_tables(tables[begin:end]))
-        ends = np.cumsum([table.num_rows for table in tables[begin:end]])
-        hits = np.append(0, np.cumsum(mask)[ends - 1]).tolist()
-        yield from (found.slice(at, until - at) for at, until in pairwise(hits))
+        yield from _shared_out(found, mask, [table.num_rows for table in tables[begin:end]])
         begin = end
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from strandline.readers.bundle import bundles, read_bundle
+from strandline.readers.bundle import MOST_SPLITS, bundles, read_bundle
 from strandline.tableformat.stores.background import Background
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ class ReadAhead:
         if len(self._readers) == 1 and (found := self._alone()) is not None:
             yield 0, found
             return
+        if self._is_one_bundle():
+            yield from enumerate(read_bundle(self._readers))
+            return
         try:
             self._top_up()
             while self._tasks:
@@ -98,6 +101,12 @@ class ReadAhead:
             for task in self._tasks:
                 if task.future is not None:
                     task.future.cancel()
+
+    def _is_one_bundle(self) -> bool:
+        """Whether all splits are read in one go: more threads would wait for each other."""
+        if not 1 < len(self._readers) <= MOST_SPLITS or self._most_tasks < sys.maxsize:
+            return False
+        return all(reader.is_small for reader in self._readers)
 
     def _alone(self) -> pa.Table | None:
         """The rows of the only split, if they are a single unit: no thread is worth its start."""

@@ -35,7 +35,9 @@ def of_zones(zones: NDArray[np.bool_], zone_rows: int, row_count: int) -> Ranges
         raise InvalidInput(
             f"{len(zones)} zones of {zone_rows} rows are not those of a file of {row_count} rows"
         )
-    edges = np.flatnonzero(np.diff(zones, prepend=False, append=False))
+    framed = np.zeros(len(zones) + 2, np.bool_)
+    framed[1:-1] = zones
+    edges = np.flatnonzero(framed[1:] != framed[:-1])
     return np.minimum(edges.reshape(-1, 2).astype(np.int64) * zone_rows, row_count)
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from strandline.readers import footers, row_ranges
+from strandline.readers import flat_pages, footers, row_ranges
 from strandline.readers.arrow_arrays import among, bool_array, integers, true_rows
 from strandline.readers.logical_columns import LogicalColumns
 from strandline.readers.sources import ChunkSource, PageSource
@@ -54,6 +55,8 @@ UNIT_MEMORY_BYTES: Final = 64 * 2**20
 _UNPACKED: Final = 4
 """Fetched bytes, and what becomes of them, as a multiple of the fetched ones."""
 _REFERENCE_BYTES: Final = 16
+_MEANING: Final = tuple(map(attrgetter, ("schema_id", "rows_are", "ts_stored", "tombstones")))
+"""What entries say about the columns of their files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +253,37 @@ class SplitReader:
         """All columns that the filter and the answer need, from what `small_piece` asked for."""
         return self._logical.table(stored, self._all_ids, self._rows)
 
+    def flat_pages(self) -> flat_pages.Wanted | None:
+        """The same as pages that many splits can share the reading of; None: they cannot."""
+        table = self._split.pages
+        assert table is not None
+        names = sorted(self._logical.physical_names(self._all_ids, table.by_name.keys()))
+        if not names:
+            return None
+        columns = tuple([table.by_name[name] for name in names])
+        wanted = flat_pages.Wanted(self._entry.path, table, columns, self._rows)
+        return wanted if wanted.is_flat else None
+
+    def logical_of(self, stored: Stored, rows: Sequence[tuple[SplitReader, Ranges]]) -> pa.Table:
+        """As `logical`, of rows of some readers whose files store them alike."""
+        counts = [row_ranges.count(found) for _, found in rows]
+        own = self._all_ids & {SEQ_ID, WINDOW_ID}
+        table = self._logical.table(stored, self._all_ids - own, row_ranges.all_rows(sum(counts)))
+        if not own:
+            return table
+        hidden, at = [], 0
+        for (reader, found), count in zip(rows, counts, strict=True):
+            part = {name: column.slice(at, count) for name, column in stored.items()}
+            hidden.append(LogicalColumns(self._manifest, reader.entry).table(part, own, found))
+            at += count
+        for name, column in _by_name(pa.concat_tables(hidden)).items():
+            table = table.append_column(name, column)
+        return table.select(self._logical.names_of(self._all_ids))
+
+    def stores_like(self, other: SplitReader) -> bool:
+        """Whether the same columns mean the same in both files."""
+        return all(of(self._entry) == of(other._entry) for of in _MEANING)
+
     def asks_like(self, other: SplitReader) -> bool:
         """Whether rows of both can be filtered in one go."""
         return (
@@ -363,6 +397,7 @@ class SplitReader:
             raise CorruptTable(f"{url}: {path} is damaged: {error}") from None
 
 
+@cache
 def _width(kind: ColumnType) -> int:
     """Bytes that a value takes in memory, besides the bytes of texts and lists."""
     fixed = kind.domain in (Domain.INT, Domain.FLOAT)

@@ -14,9 +14,7 @@ import numpy as np
 from strandline.tableformat.binding import BoundCompare, BoundIn
 from strandline.tableformat.indexes.blob import BlobReader, corrupt, smallest_unsigned
 from strandline.tableformat.indexes.contract import Built
-from strandline.tableformat.indexes.equality import asks_for_values, wanted_hashes
-from strandline.tableformat.indexes.occurrences import hash32
-from strandline.tableformat.indexes.runs import sorted_once
+from strandline.tableformat.indexes.equality import asks_for_values, wanted_halves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,11 +106,10 @@ class PostingsIndex:
         if not isinstance(leaf, BoundCompare | BoundIn) or not asks_for_values(leaf):
             return None
         mask = np.zeros(self.zone_count, np.bool_)
-        wanted = sorted_once(hash32(wanted_hashes(leaf, self.kind)))
+        wanted = wanted_halves(leaf, self.kind)
         if not len(self.hashes) or not len(wanted):
             return mask
-        # Of one type with the stored ones: otherwise numpy would convert all of those.
-        place = np.searchsorted(self.hashes, wanted.astype(self.hashes.dtype, copy=False))
+        place = np.searchsorted(self.hashes, wanted)
         place = np.minimum(place, len(self.hashes) - 1)
         zones = self.zones[self._positions(place[self.hashes[place] == wanted])]
         if len(zones) and int(zones.max()) >= self.zone_count:

@@ -14,8 +14,7 @@ import numpy as np
 
 from strandline.tableformat.binding import BoundCompare, BoundIn
 from strandline.tableformat.indexes.blob import BlobReader, corrupt, smallest_unsigned
-from strandline.tableformat.indexes.equality import asks_for_values, wanted_hashes
-from strandline.tableformat.indexes.occurrences import hash32
+from strandline.tableformat.indexes.equality import asks_for_values, wanted_halves
 from strandline.tableformat.indexes.postings import COUNT_TYPES, HASHES_PER_GROUP
 from strandline.tableformat.indexes.runs import sorted_once
 from strandline.tableformat.page_table import page_checksum
@@ -129,8 +128,8 @@ class PartialPostings:
         if not isinstance(leaf, BoundCompare | BoundIn) or not asks_for_values(leaf):
             return None
         mask = np.zeros(self.zone_count, np.bool_)
-        wanted = sorted_once(hash32(wanted_hashes(leaf, self.kind)))
-        at = np.searchsorted(self.firsts, wanted.astype("<u4", copy=False), side="right") - 1
+        wanted = wanted_halves(leaf, self.kind)
+        at = np.searchsorted(self.firsts, wanted, side="right") - 1
         runs = sorted_once(at[at >= 0]).tolist()
         pieces = iter(self._pieces([found for run in runs for found in self._ranges(run)]))
         for run in runs:

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 import strandline
-from strandline.readers import bundle, split_reader
+from strandline.readers import bundle, flat_pages, split_reader
 from strandline.tableformat.errors import CorruptTable, MissingFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from strandline.table import Table
 
 SEGMENTS, ROWS, USERS = 20, 3_000, 500
@@ -55,11 +57,57 @@ def test_a_lookup_over_many_segments_gives_the_rows_of_each(visits: Table) -> No
     scan = visits.scan(filter=WANTED)
     readers = [scan._reader(split, {1, 2, 3}) for split in scan.plan().splits]  # noqa: SLF001
 
-    assert [len(run) for run in bundle.bundles(readers)] == [10, 10]
+    assert [len(run) for run in bundle.bundles(readers)] == [20]
     assert scan.to_arrow().to_pylist() == _expected()
     assert visits.scan(["_seq"], WANTED).to_arrow().column(0).to_pylist() == [
         row["n"] for row in _expected()
     ]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many files each small file of pages was made of."""
+    seen: list[int] = []
+    decode = flat_pages.FlatPages.decode
+
+    def noting(self: flat_pages.FlatPages, blobs: Sequence[bytes]) -> pa.Table:
+        seen.append(len(self.page_counts))
+        return decode(self, blobs)
+
+    monkeypatch.setattr(flat_pages.FlatPages, "decode", noting)
+    return seen
+
+
+def test_flat_pages_of_all_segments_are_decoded_as_one(visits: Table, at_once: list[int]) -> None:
+    """[E9, E10] Hidden columns say of each row the same as when its file is read alone."""
+    names = ["n", "_seq", "user", "_window", "_ts"]
+    hidden = {"_window": pa.int64(), "_ts": pa.int64()}
+
+    rows = visits.scan(names, WANTED).to_arrow()
+
+    assert at_once == [SEGMENTS]
+    assert rows.column_names == names
+    assert rows.column("n").to_pylist() == [row["n"] for row in _expected()]
+    assert rows.column("_seq").to_pylist() == rows.column("n").to_pylist()
+    every = visits.scan([*hidden, "user"]).to_arrow().to_pylist()
+    expected = [row for row in every if row["user"] == "u21"]
+    assert rows.select([*hidden, "user"]).to_pylist() == expected
+
+
+def test_pages_that_hold_more_than_is_wanted_are_cut(tmp_path: Path, at_once: list[int]) -> None:
+    """[E10] Zones are smaller than pages: of each page only the rows of wanted zones count."""
+    table = strandline.create_table(
+        tmp_path / "t", pa.schema([("n", pa.int64())]), indexes={"n": ["postings"]},
+        row_group_rows=1_024, zone_rows=16,
+    )  # fmt: skip
+    for first in range(0, 4 * ROWS, ROWS):
+        table.append([{"n": n} for n in range(first, first + ROWS)])
+    wanted = [5, 1_023, 1_024, 4_000, 4_017, 11_999]
+
+    rows = table.scan(["n", "_seq"], f"n IN ({', '.join(map(str, wanted))})").to_arrow()
+
+    assert at_once == [3]
+    assert rows.to_pylist() == [{"n": n, "_seq": n} for n in wanted]
 
 
 def test_files_of_another_schema_are_decoded_apart(visits: Table) -> None:
@@ -92,8 +140,11 @@ def test_a_missing_file_is_named(visits: Table) -> None:
         visits.scan(filter=WANTED).to_arrow()
 
 
-def test_a_damaged_page_is_an_error_that_names_its_file(visits: Table) -> None:
-    """[X4] A flipped bit in one of many files never gives other rows."""
+@pytest.mark.parametrize("columns", [None, ["user", "n"]], ids=["nested", "flat"])
+def test_a_damaged_page_is_an_error_that_names_its_file(
+    visits: Table, columns: list[str] | None
+) -> None:
+    """[X4] [PGT-11] A flipped bit in one of many files never gives other rows."""
     damaged = _files(visits)[3]
     data = bytearray(damaged.read_bytes())
     for place in range(4, len(data) - 8_000, 50):
@@ -101,4 +152,4 @@ def test_a_damaged_page_is_an_error_that_names_its_file(visits: Table) -> None:
     damaged.write_bytes(data)
 
     with pytest.raises(CorruptTable, match=damaged.name):
-        visits.scan(filter=WANTED).to_arrow()
+        visits.scan(columns, WANTED).to_arrow()

@@ -1,0 +1,188 @@
+"""Pages of flat columns of many segments, chosen, checked and decoded as if they were of one.
+
+A lookup finds a page or two in each of many segments. Looked at one by one these cost more than
+their decoding does, so all that can be said of all pages at once is said once: by numpy, and in one
+file of one row group. Columns that are nested or have dictionaries take the longer way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.readers import row_ranges
+from strandline.readers.joined_file import Chunk, Group, Layout, encode
+from strandline.tableformat.errors import CorruptTable
+from strandline.tableformat.page_table import page_checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from strandline.readers.row_ranges import Int64s, Ranges
+    from strandline.tableformat.page_table import PageColumn, PageTable
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of some columns of one segment."""
+
+    path: str
+    table: PageTable
+    columns: tuple[PageColumn, ...]
+    rows: Ranges
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether its pages can be put one behind the other: not nested, no dictionaries."""
+        coded, layout = self.table.with_dictionary, self.columns[0].layout
+        return layout is not None and all(
+            not column.is_nested and column.layout == layout and not coded[column.leaves[0]]
+            for column in self.columns
+        )
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What must be equal for pages of several segments to be decoded as one."""
+        metas = self.table.metas
+        return (
+            self.table.created_by,
+            *[(column.elements, metas[column.leaves[0]]) for column in self.columns],
+        )
+
+
+class FlatPages:
+    """The pages that hold wanted rows of some segments of one shape. Arrays: leaf by page."""
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self._wanted = wanted
+        facts = [_pages_of(one) for one in wanted]
+        self.page_counts = [len(found.pages) for found in facts]
+        """Pages of each segment, the same for all its columns."""
+        self._offsets = np.concatenate([found.offsets for found in facts], axis=1)
+        self._sizes = np.concatenate([found.sizes for found in facts], axis=1)
+        self._checksums = np.concatenate([found.checksums for found in facts], axis=1)
+        self._rows = [found.rows for found in facts]
+        new = np.concatenate([found.begins_run for found in facts])
+        self._edges = np.flatnonzero(new)
+
+    @property
+    def byte_counts(self) -> Int64s:
+        """What must be read of each segment."""
+        ends = np.cumsum(self.page_counts)
+        sums = np.append(0, np.cumsum(self._sizes.sum(axis=0)))
+        found: Int64s = np.diff(sums[ends], prepend=0)
+        return found
+
+    def requests(self) -> list[tuple[str, int, int]]:
+        """What must be read: runs of pages, one column after the other."""
+        of_page = np.repeat(np.arange(len(self._wanted)), self.page_counts)
+        paths = [self._wanted[number].path for number in of_page[self._edges].tolist()]
+        starts = self._offsets[:, self._edges].tolist()
+        sizes = np.add.reduceat(self._sizes, self._edges, axis=1).tolist()
+        return [
+            found
+            for starts_of, sizes_of in zip(starts, sizes, strict=True)
+            for found in zip(paths, starts_of, sizes_of, strict=True)
+        ]
+
+    def decode(self, blobs: Sequence[bytes]) -> pa.Table:
+        """The wanted rows of all segments, one after the other, from what was asked for."""
+        runs = len(self._edges)
+        bounds = [*self._edges.tolist(), self._sizes.shape[1]]
+        for leaf in range(len(self._sizes)):
+            sizes, checksums = self._sizes[leaf].tolist(), self._checksums[leaf].tolist()
+            for data, (first, end) in zip(
+                blobs[leaf * runs : (leaf + 1) * runs], pairwise(bounds), strict=True
+            ):
+                _check(data, sizes[first:end], checksums[first:end])
+        first_one = self._wanted[0]
+        layout = Layout(
+            first_one.table.created_by,
+            [(column.elements, column.element_count) for column in first_one.columns],
+            [first_one.table.metas[column.leaves[0]] for column in first_one.columns],
+        )
+        count = sum(row_ranges.count(rows) for rows in self._rows)
+        leaves = range(len(self._sizes))
+        chunks = [Chunk(list(blobs[leaf * runs : (leaf + 1) * runs])) for leaf in leaves]
+        parquet = pq.ParquetFile(
+            pa.BufferReader(encode(layout, [Group(count, chunks)])),
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+        table = parquet.read(use_threads=False)
+        names = [column.name for column in first_one.columns]
+        if table.num_rows != count or table.column_names != names:
+            raise CorruptTable(
+                f"{table.num_rows} rows of {table.column_names} were read where {count} of "
+                f"{names} were to be"
+            )
+        return self._cut(table)
+
+    def _cut(self, table: pa.Table) -> pa.Table:
+        """Only the wanted rows of the pages."""
+        parts, at = [], 0
+        exact = True
+        for one, rows in zip(self._wanted, self._rows, strict=True):
+            count = row_ranges.count(rows)
+            exact = exact and np.array_equal(rows, one.rows)
+            parts.append((at, count, rows, one.rows))
+            at += count
+        if exact:
+            return table
+        return pa.concat_tables(
+            [row_ranges.cut(table.slice(at, n), rows, wanted) for at, n, rows, wanted in parts]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    pages: Int64s
+    offsets: Int64s
+    sizes: Int64s
+    checksums: Int64s
+    rows: Ranges
+    """The rows of these pages."""
+    begins_run: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    """Where a page does not follow the one before it in the file."""
+
+
+def _pages_of(one: Wanted) -> _Pages:
+    table, layout = one.table, one.columns[0].layout
+    assert layout is not None
+    split = table.layouts[layout]
+    pages = np.flatnonzero(row_ranges.touched(one.rows, split.starts, split.ends))
+    leaves = [column.leaves[0] for column in one.columns]
+    at = table.leaf_pages[leaves][:, None] + pages
+    groups = split.groups[pages]
+    begins = np.ones(len(pages), np.bool_)
+    begins[1:] = (pages[1:] != pages[:-1] + 1) | (groups[1:] != groups[:-1])
+    return _Pages(
+        pages,
+        table.page_offsets[at],
+        table.page_bytes[at].astype(np.int64),
+        table.page_checksums[at].astype(np.int64),
+        row_ranges.joined(split.starts[pages], split.ends[pages]),
+        begins,
+    )
+
+
+def _check(data: bytes, sizes: list[int], checksums: list[int]) -> None:
+    """Compare pages that lie one behind the other with their checksums."""
+    if len(sizes) == 1:
+        if page_checksum(data) != checksums[0]:
+            raise _differs()
+        return
+    at, view = 0, memoryview(data)
+    for size, checksum in zip(sizes, checksums, strict=True):
+        if page_checksum(view[at : at + size]) != checksum:
+            raise _differs()
+        at += size
+
+
+def _differs() -> CorruptTable:
+    return CorruptTable("a page does not have the checksum that its page table gives")
