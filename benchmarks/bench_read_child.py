@@ -28,6 +28,7 @@ _IMPORTS = {
         "strandline.readers.evaluate",
     ],
     "DuckDB": ["duckdb"],
+    "pyarrow's": [],
     "deltalake": ["deltalake"],
     "pyiceberg": ["pyiceberg.catalog.sql"],
     "lance": ["lance"],
@@ -39,7 +40,7 @@ def main() -> None:
     """Arguments: contestant, folder, question, and what the question needs, several times."""
     name, folder, question = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     asked = json.loads(sys.argv[4])
-    contestant = bench_reader_peers.ALL[name]
+    contestant = bench_reader_peers.contestant(name)
     for module in _IMPORTS[name.split(" ", maxsplit=1)[0]]:
         import_module(module)
     begun = time.perf_counter()

@@ -161,12 +161,12 @@ class DuckDb(RawArrow):
 class DuckQueries:
     """A view over the files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: str = "*.parquet") -> None:
         import duckdb
 
         self.duck = duckdb.connect()
         self.duck.execute("SET TimeZone = 'UTC'")
-        self.duck.read_parquet(f"{folder}/*.parquet").create_view("t")
+        self.duck.read_parquet(f"{folder}/{files}").create_view("t")
 
     def _run(self, query: str) -> pa.Table:
         return self.duck.execute(query).to_arrow_table()
@@ -180,6 +180,40 @@ class DuckQueries:
 
     def grouped(self) -> pa.Table:
         return self._run(GROUP)
+
+
+class ArrowOnOurs(RawArrow):
+    """The files of our table, decoded by pyarrow and nothing else: no checks and no plan."""
+
+    name = "pyarrow's decoder on our files"
+
+    def open(self, folder: Path) -> Queries:
+        return DecodedQueries(sorted(folder.glob("w*/*/*.parquet")))
+
+
+class DecodedQueries:
+    """A thread for each file, texts as codes, as our scan does it; the codes are not united."""
+
+    def __init__(self, files: list[Path]) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self.files, self.pool = files, ThreadPoolExecutor(2)
+
+    def _read(self, file: Path) -> pa.Table:
+        parquet = pq.ParquetFile(file, read_dictionary=["country"], pre_buffer=False)
+        return parquet.read(["country", "amount"], use_threads=False)
+
+    def grouped(self) -> pa.Table:
+        return _summed(pa.concat_tables(self.pool.map(self._read, self.files)).unify_dictionaries())
+
+
+class DuckOnOurs(DuckDb):
+    """The files of our table, read by DuckDB."""
+
+    name = "DuckDB on our files"
+
+    def open(self, folder: Path) -> Queries:
+        return DuckQueries(folder, "w*/*/*.parquet")
 
 
 # --- other formats ------------------------------------------------------------------------------
@@ -337,6 +371,9 @@ _FOR_LOOKUPS: dict[str, Any] = {"zone_pages": True, "zone_rows": 512}
 """A page of few rows is all that a lookup has to decode around a row it wants."""
 OURS_SORTED = Strandline("strandline sort_by", sort_by=["user_id"], **_FOR_LOOKUPS)
 OURS_POSTINGS = Strandline("strandline postings", indexes={"user_id": ["postings"]}, **_FOR_LOOKUPS)
+ArrowOnOurs.folder = DuckOnOurs.folder = OURS.folder
+ON_OUR_FILES: dict[str, Contestant] = {c.name: c for c in [ArrowOnOurs(), DuckOnOurs()]}
+"""What our full scan can at best come to; they write nothing and are no peers."""
 ALL: dict[str, Contestant] = {
     c.name: c
     for c in [
@@ -344,3 +381,8 @@ ALL: dict[str, Contestant] = {
         Lance(), LanceIndexed(),
     ]
 }  # fmt: skip
+
+
+def contestant(name: str) -> Contestant:
+    """By its name."""
+    return {**ALL, **ON_OUR_FILES}[name]

@@ -44,7 +44,7 @@ def run(root: Path, options: argparse.Namespace) -> bool:
     found = {
         "time_range": _ask(root, names, "time_range", [_middle(rows)], PROCESSES),
         "lookup": _ask(root, names, "lookup", _some_users(users), PROCESSES),
-        "grouped": _ask(root, names, "grouped", [[]], 1),
+        "grouped": _ask(root, [*names, *peers.ON_OUR_FILES], "grouped", [[]], 1),
     }
     if not all(_agree(question, answers) for question, answers in found.items()):
         return False
@@ -154,7 +154,7 @@ def _ask(
 
 def _child(root: Path, name: str, question: str, asked: list[Any]) -> dict[str, Any]:
     program = Path(__file__).with_name("bench_read_child.py")
-    folder = root / peers.ALL[name].folder
+    folder = root / peers.contestant(name).folder
     command = [sys.executable, str(program), name, str(folder), question, json.dumps(asked)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
     if done.returncode:
@@ -195,6 +195,8 @@ def _tell(names: list[str], rows: int, found: dict[str, Any]) -> None:
         )
         for name in names
     ]
+    nothing = [""] * (len(lines[0]) - 2)
+    lines += [(name, *nothing, ms(_warm(found["grouped"][name]))) for name in peers.ON_OUR_FILES]
     head = ["1% range cold ms", "warm", "one user cold ms", "warm", "two columns grouped, warm ms"]
     table([f"{rows:,} rows, {SEGMENTS} segments", *head], lines)
 
