@@ -18,7 +18,7 @@ from strandline.maintenance.grace import listed_versions
 from strandline.tableformat.errors import CorruptTable, MissingFile
 from strandline.tableformat.indexes.reference import path_of
 from strandline.tableformat.lifecycle import is_expired, is_hidden
-from strandline.tableformat.manifest import KEYED
+from strandline.tableformat.manifest import KEYED, USER_SCOPED
 from strandline.tableformat.segments import TOMBSTONES
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ probes; the others have rules of their own."""
 WALKED_FEATURES: Final[frozenset[str]] = frozenset({KEYED, TOMBSTONES})
 """Features whose tables are walked in full here. Others may refer to files from elsewhere, as the
 chains of users do: what they need is not known, so nothing of them is removed."""
-USERS: Final = "user_scope"
-"""The feature of tables whose users have chains: each of these is walked apart."""
 
 
 def can_walk(manifest: Manifest) -> bool:
@@ -67,7 +65,7 @@ def can_walk(manifest: Manifest) -> bool:
 def has_users(manifest: Manifest) -> bool:
     """Whether rows lie in chains of users, and nothing else of the table is unknown here."""
     features = {*manifest.reader_features, *manifest.writer_features}
-    return USERS in features and features <= WALKED_FEATURES | {USERS}
+    return USER_SCOPED in features and features <= WALKED_FEATURES | {USER_SCOPED}
 
 
 @dataclass(frozen=True, slots=True)

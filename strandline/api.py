@@ -17,8 +17,9 @@ from strandline.tableformat.errors import (
     TableExists,
     TableNotFound,
 )
-from strandline.tableformat.manifest import KEYED, CommitRecord, Manifest
+from strandline.tableformat.manifest import KEYED, USER_SCOPED, CommitRecord, Manifest
 from strandline.tableformat.schema import schema_from
+from strandline.tableformat.segments import TOMBSTONES
 from strandline.tableformat.storage import open_storage
 from strandline.tableformat.stores.probe import probe_once_per_process
 from strandline.versions import check_version, find_version
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from strandline.catalog.chain import Snapshot
     from strandline.catalog.runtime import Runtime
     from strandline.streams.table import StreamTable
+    from strandline.tableformat.config import Config
     from strandline.tableformat.storage import Storage
 
 
@@ -137,8 +139,6 @@ def create_in(
     record = CommitRecord(
         version=1, commit_id=commit_id, committed_at=runtime.now_ms(), operation="create"
     )
-    # A reader that knows nothing of users would take the table for an empty one.
-    features = ("user_scope",) if settings.scope == USER_SCOPE else ()
     columns = columns.requiring(settings.primary_key)
     first = Manifest(
         table_uuid=runtime.random_hex(16),
@@ -149,8 +149,8 @@ def create_in(
         next_column_id=len(columns.columns) + 1,
         config=settings,
         history=(record,),
-        reader_features=(KEYED,) if settings.primary_key else features,
-        writer_features=features,
+        reader_features=_reader_features(settings),
+        writer_features=(USER_SCOPED,) if settings.scope == USER_SCOPE else (),
     )
     try:
         return _table_of(chain, create(chain, first, commit_id))
@@ -228,6 +228,17 @@ def _table_of(chain: Chain, head: Snapshot, *, pinned: Snapshot | None = None) -
     from strandline.users import UsersTable  # noqa: PLC0415 - most tables have no users
 
     return UsersTable(chain, head, pinned=pinned)
+
+
+def _reader_features(settings: Config) -> tuple[str, ...]:
+    """What a reader has to know not to return wrong rows.
+
+    One that knows nothing of users would take their table for an empty one. A user's chain sets
+    no features, so where users may delete by key the table says so from the beginning.
+    """
+    of_users = settings.scope == USER_SCOPE
+    keyed = (KEYED, *((TOMBSTONES,) if of_users else ())) if settings.primary_key else ()
+    return (*keyed, *((USER_SCOPED,) if of_users else ()))
 
 
 def _is_stream(kind: str | None) -> bool:

@@ -257,8 +257,6 @@ def make_config(
     ttl_ms = None if ttl is None else parse_duration(ttl)
     time = None if time_column is None else _time_column(schema, time_column)
     key = _primary_key(schema, primary_key)
-    if key and scope != SCOPES[0]:
-        raise InvalidInput(f"a table with scope={scope!r} cannot have a primary_key yet")
     if time is None and timestamping == "client-require":
         raise InvalidInput("timestamping='client-require' needs a time_column")
     return Config(

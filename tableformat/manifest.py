@@ -24,11 +24,13 @@ FORMAT_NAME: Final = "strandline"
 FORMAT_VERSION: Final = 1
 KEYED: Final = "keyed"
 """The table has a primary key: of the rows with one key only the newest counts."""
-READER_FEATURES: Final[frozenset[str]] = frozenset({KEYED, segments.TOMBSTONES, "user_scope"})
+USER_SCOPED: Final = "user_scope"
+"""Rows lie in chains of users, and the table's own manifest lists none."""
+READER_FEATURES: Final[frozenset[str]] = frozenset({KEYED, segments.TOMBSTONES, USER_SCOPED})
 """Features a reader must understand, that this library does. Version 1 itself needs none."""
 STREAM: Final = "stream"
 """The feature of stream tables, which only their own reader understands."""
-WRITER_FEATURES: Final[frozenset[str]] = frozenset({"user_scope"})
+WRITER_FEATURES: Final[frozenset[str]] = frozenset({USER_SCOPED})
 HISTORY_LENGTH: Final = 32
 EXTERNAL: Final = "external"
 WAL: Final = "wal"

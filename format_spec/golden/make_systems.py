@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import strandline
+from strandline.api import create_in
 from strandline.catalog.commit import MetadataChange, commit
 from strandline.tableformat.retention import RaiseFilesFloor
+from strandline.tableformat.storage import open_storage
 from strandline.tableformat.windows import DAY_MS, HOUR_MS
 from tests.tables import Script
 
@@ -95,5 +97,35 @@ def _remembered(root: strandline.Catalog) -> list[dict[str, Any]]:
     return found
 
 
-if __name__ == "__main__" and not FOLDER.exists():
-    make()
+def make_keyed() -> None:
+    """Users with a primary key: rows that were replaced, deleted, compacted, brought back."""
+    folder = FOLDER.parent / "keyed_users"
+    clock = Script(now=NOW)
+    root: Any = create_in(
+        open_storage(folder / "table"),
+        {"at": "int64", "id": "int64", "text": "string"},
+        runtime=clock.runtime(),
+        time_column="at",
+        primary_key="id",
+        scope="user",
+    )
+    for number, name in enumerate(USERS[:2]):
+        user = root.user(name)
+        for n in range(6):
+            clock.now += HOUR_MS
+            user.upsert([{"at": clock.now, "id": n % 4, "text": f"{number}-{n}"}])
+        user.delete(keys=[2, 9])
+    ada = root.user("ada")
+    ada.compact()
+    ada.delete(filter="text = '0-3'")
+    clock.now += HOUR_MS
+    root.user("Zoë/1").upsert([{"at": clock.now, "id": 2, "text": "again"}])
+    columns = ["at", "id", "text", "_seq"]
+    rows = {name: root.user(name).scan(columns).to_arrow().to_pylist() for name in USERS[:2]}
+    (folder / "expected.json").write_text(json.dumps(rows, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    for made, place in ((make, FOLDER), (make_keyed, FOLDER.parent / "keyed_users")):
+        if not place.exists():
+            made()

@@ -79,6 +79,37 @@ def test_a_stranger_reads_a_golden_user(user: str) -> None:
     assert texts == [(row["text"], row["_seq"]) for row in EXPECTED["users"][user]]
 
 
+KEYED = GOLDEN / "keyed_users"
+KEYED_ROWS = json.loads((KEYED / "expected.json").read_text())
+
+
+def test_golden_keyed_users_read_as_recorded(tmp_path: Path) -> None:
+    """[M9] [C4] [USR-10] [USR-11] Winners of each user; what was deleted may come back."""
+    shutil.copytree(KEYED / "table", tmp_path / "t")
+    table: Any = strandline.open_table(tmp_path / "t")
+    columns = ["at", "id", "text", "_seq"]
+
+    found = {u: table.user(u).scan(columns).to_arrow().to_pylist() for u in table.users()}
+
+    assert found == KEYED_ROWS
+    assert set(table.manifest.reader_features) == {"keyed", "tombstones", "user_scope"}
+    assert table.user("ada").exists([0, 1, 2, 3]).tolist() == [True, True, False, False]
+    assert table.verify(deep=True).ok
+    for file in (tmp_path / "t").rglob("*.json.lz4"):
+        kind = "user_manifest" if "/users/" in file.as_posix() else "manifest"
+        document = codec.decode_document(file.read_bytes(), file.name)
+        validator(kind, strict=True).validate(document)
+
+
+@pytest.mark.parametrize("user", KEYED_ROWS)
+def test_a_stranger_reads_a_golden_keyed_user(user: str) -> None:
+    """[X6] [USR-10] [KEY-3] The text is enough for winners and deletes of one user."""
+    rows = by_the_book(KEYED / "table", "--user", user)
+
+    found = [(row["text"], int(row["_seq"])) for row in rows]
+    assert found == [(row["text"], row["_seq"]) for row in KEYED_ROWS[user]]
+
+
 def test_a_stranger_takes_no_users_table_for_an_empty_one() -> None:
     """[USR-1] [VER-1] Who knows nothing of users refuses the table; nobody's chain is an error."""
     assert by_the_book(INBOX)[0]["error"] == "unsupported"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.maintenance.reachability import USERS, WALKED_FEATURES
-from strandline.tableformat.manifest import READER_FEATURES, WRITER_FEATURES
+from strandline.maintenance.reachability import WALKED_FEATURES
+from strandline.tableformat.manifest import READER_FEATURES, USER_SCOPED, WRITER_FEATURES
 from strandline.tableformat.windows import DAY_MS, HOUR_MS
 from tests.maintenance.aging import NOW, Aging, row
 
@@ -13,7 +13,7 @@ from tests.maintenance.aging import NOW, Aging, row
 @pytest.mark.parametrize("feature", sorted(READER_FEATURES | WRITER_FEATURES))
 def test_tables_with_every_feature_are_vacuumed(feature: str) -> None:
     """[X1] [C8] What this library can write it can also clean up."""
-    walked = WALKED_FEATURES | {USERS}
+    walked = WALKED_FEATURES | {USER_SCOPED}
     assert feature in walked, f"nothing is ever removed from tables with {feature}"
 
 

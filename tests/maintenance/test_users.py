@@ -295,6 +295,33 @@ def test_maintenance_of_users_does_all_steps() -> None:
         table.user("ada").maintain()
 
 
+def test_keyed_users_are_maintained_as_any_other() -> None:
+    """[M9] [C4] [C8] [USR-10] What a user replaced or deleted goes; another's same keys stay."""
+    world, table = world_of_users("ada", "bob", primary_key=["n"])
+    for n in range(12):
+        table.user("ada").append([row(NOW - n % 9 * HOUR_MS, n % 3)])
+    table.user("ada").delete(keys=[1])
+    table.user("bob").delete(filter="n = 2")
+    left = {"ada": [0, 2], "bob": [0, 1]}
+    assert rows_of(table) == left
+    before = data_files(world)
+
+    report = table.compact()
+    assert report.rows_dropped > 0
+    assert rows_of(table) == left
+    world.wait(8 * DAY_MS)
+    table.maintain()
+    world.wait(2 * DAY_MS)
+    table.maintain()
+
+    assert len(data_files(world)) < len(before)
+    assert not before & data_files(world)
+    assert rows_of(table) == left
+    assert table.verify(deep=True).ok
+    table.user("bob").append([row(NOW + DAY_MS, 2)])
+    assert rows_of(table)["bob"] == [0, 1, 2]
+
+
 def test_verify_says_whose_file_is_gone() -> None:
     """[M9] [X4] One fault among many users is found and named."""
     world, table = world_of_users("ada", "bob")

@@ -46,6 +46,28 @@ def test_spark_reads_one_user_some_and_all(spark: SparkSession, tmp_path: Path) 
         read_users(spark, tmp_path / "t", columns=["gone"])
 
 
+def test_spark_reads_the_newest_rows_of_keyed_users(spark: SparkSession, tmp_path: Path) -> None:
+    """[M9] [C4] [USR-10] The winners of each user; one user's key hides nobody else's."""
+    table = strandline.create_table(
+        tmp_path / "t", {"id": "int64", "v": "string"}, scope="user", primary_key="id"
+    )
+    assert isinstance(table, strandline.UsersTable)
+    for user in ("ann", "bob", "eve"):
+        table.user(user).upsert([{"id": n, "v": f"{user}-old"} for n in range(4)])
+    table.user("ann").upsert([{"id": 1, "v": "ann-new"}])
+    table.user("bob").delete(keys=[0, 1, 2])
+
+    found = sorted(map(tuple, read_users(spark, tmp_path / "t").collect()))
+
+    python = table.scan_users().to_arrow().to_pylist()
+    assert found == sorted((r["_user"], r["id"], r["v"]) for r in python)
+    assert len(found) == 4 + 1 + 4
+    some = read_users(spark, tmp_path / "t", filter="v = 'ann-old'").collect()
+    assert sorted(row["id"] for row in some) == [0, 2, 3]
+    with pytest.raises(strandline.InvalidInput, match="read_users"):
+        read(spark, tmp_path / "t")
+
+
 def test_a_relative_path_means_the_drivers_folder(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

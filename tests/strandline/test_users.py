@@ -194,6 +194,43 @@ def test_commands_work_on_one_user(tmp_path: Path, capsys: pytest.CaptureFixture
         assert "shared" in capsys.readouterr().err
 
 
+def test_users_have_keys_of_their_own(place: Place) -> None:
+    """[M9] [C4] [M8] [USR-10] [USR-11] The newest row per key within each user, for one and all."""
+    table = strandline.create_table(
+        place.url,
+        {"id": "int64", "v": "string"},
+        scope="user",
+        primary_key="id",
+        storage_options=place.storage_options,
+    )
+    ann, bob = table.user("ann"), table.user("bob")
+    ann.upsert([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    bob.append([{"id": 1, "v": "other"}, {"id": 3, "v": "c"}])
+    ann.upsert([{"id": 1, "v": "newer"}])
+    ann.delete(keys=[2, 7])
+    assert bob.delete(filter="v = 'c'").rows == 1
+
+    again = place.open()
+    assert isinstance(again, strandline.UsersTable)
+    assert again.scan_users().to_arrow().to_pylist() == [
+        {"_user": "ann", "id": 1, "v": "newer"},
+        {"_user": "bob", "id": 1, "v": "other"},
+    ]
+    assert again.scan_users().count() == 2
+    assert again.scan_users(all_rows=True, columns=["id"]).count() == 5
+    assert again.user("ann").exists([1, 2, 3]).tolist() == [True, False, False]
+    assert again.user("bob").get([1, 3]).to_pylist() == [{"id": 1, "v": "other"}]
+    assert again.user("carol").exists([1]).tolist() == [False]
+    with pytest.raises(strandline.InvalidRow, match="id"):
+        ann.upsert([{"id": None, "v": "x"}])
+    for call in (again.upsert, again.get, again.exists, lambda keys: again.delete(keys=keys)):
+        with pytest.raises(strandline.InvalidInput, match=r"table\.user"):
+            call([{"id": 1}])
+    with again.user("bob").writer("w", wal=False, ack="committed") as writer:
+        writer.append({"id": 1, "v": "log"})
+    assert bob.get([1], ["v"]).to_pylist() == [{"v": "log"}]
+
+
 def test_hostile_users_live_side_by_side(tmp_path: Path) -> None:
     """[O5] [USR-4] [USR-5] Any name is a user; listings know all; documents fit their schema."""
     table = strandline.create_table(tmp_path / "t", COLUMNS, scope="user")

@@ -18,6 +18,7 @@ from strandline.api import create_in, open_in
 from strandline.tableformat import config, keys
 from strandline.tableformat.errors import CorruptTable
 from strandline.tableformat.storage import open_storage
+from strandline.tableformat.windows import HOUR_MS
 from strandline.writers import forgetting
 from tests.tables import START_MS, Script, memory_url, small_limits
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from strandline.table import Table
 
 KEYS = range(5)
+NAME = "ann/../é"
 STEP_MS = 20_000
 """Three rows to a window of a minute."""
 ROW = st.tuples(st.sampled_from(KEYS), st.integers(-5, 3), st.sampled_from("ab"))
@@ -70,7 +72,10 @@ class Model:
     """A table and what it must hold."""
 
     table: Table
+    """Whose rows they are: the table, or one of its users."""
     clock: Script
+    root: Table
+    neighbour: Table | None = None
     rows: list[Row] = field(default_factory=list)
     next_seq: int = 0
     floor: int = 0
@@ -129,8 +134,8 @@ class Model:
         self.trim_seq = self.table.trim(min(self.trim_seq + step, self.next_seq))
 
     def expire(self, steps: int) -> None:
-        self.table.expire(now=self.clock.now + 2 * steps * STEP_MS, force=True)
-        self.floor = self.table.manifest.floor_ts
+        self.root.expire(now=self.clock.now + 2 * steps * STEP_MS, force=True)
+        self.floor = self.root.manifest.floor_ts
 
     def rollback(self, back: int) -> None:
         versions = sorted(v for v in self.at_version if v < self.table.version)
@@ -159,10 +164,20 @@ class Model:
     def check_past(self) -> None:
         for version, rows in list(self.at_version.items())[-3:]:
             expected = winners(rows, self.floor, self.trim_seq)
-            old = open_in(self.table._chain.storage, version)  # noqa: SLF001
-            assert old.scan(["_seq"]).to_arrow().column(0).to_pylist() == sorted(
+            assert self._at(version).scan(["_seq"]).to_arrow().column(0).to_pylist() == sorted(
                 row.seq for row in expected.values()
             )
+
+    def _at(self, version: int) -> Table:
+        if self.neighbour is None:
+            return open_in(self.root._chain.storage, version)  # noqa: SLF001
+        return self.root.user(NAME, version)
+
+    def check_neighbour(self) -> None:
+        """The rows of another user with the same keys are where they were."""
+        if self.neighbour is not None:
+            assert self.neighbour.scan(["id"]).to_arrow().column(0).to_pylist() == [0, 2, 3, 4]
+            assert self.neighbour.exists(list(KEYS)).tolist() == [key != 1 for key in KEYS]
 
 
 def stored(table: Table) -> list[Row]:
@@ -175,7 +190,7 @@ def stored(table: Table) -> list[Row]:
 def make(**options: Any) -> Model:
     """An empty table and its model."""
     clock = Script(now=START_MS + 3_000)
-    table = create_in(
+    root = create_in(
         open_storage(memory_url()),
         {"at": "int64", "id": "int64", "v": "string"},
         runtime=clock.runtime(),
@@ -185,9 +200,12 @@ def make(**options: Any) -> Model:
         uncapped=True,
         **options,
     )
-    model = Model(table, clock)
-    model.at_version[1] = []
-    return model
+    if options.get("scope") != "user":
+        return Model(root, clock, root, at_version={1: []})
+    neighbour = root.user("bob")
+    neighbour.upsert([{"at": START_MS + 9 * HOUR_MS, "id": key, "v": "b"} for key in KEYS])
+    neighbour.delete(keys=[1])
+    return Model(root.user(NAME), clock, root, neighbour)
 
 
 def play(operations: list[tuple[str, Any]], **options: Any) -> None:
@@ -200,20 +218,24 @@ def play(operations: list[tuple[str, Any]], **options: Any) -> None:
             model.do(*operation)
             model.check()
         model.check_past()
-        assert model.table.verify(deep=True).ok
+        model.check_neighbour()
+        assert model.root.verify(deep=True).ok
 
 
 OPTIONS = st.sampled_from(
-    [{}, {"shard_by": "id", "shards": 2}, {"shard_by": "v", "shards": 2}, {"indexes": False}]
+    [
+        *({}, {"indexes": False}, {"scope": "user"}, {"scope": "user"}),
+        *({"shard_by": "id", "shards": 2}, {"shard_by": "v", "shards": 2}),
+    ]
 )
 
 
 @given(operations=st.lists(OPERATION, max_size=12), options=OPTIONS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_keyed_table_is_a_dictionary(
     operations: list[tuple[str, Any]], options: dict[str, Any]
 ) -> None:
-    """[C4] [M7] [M8] [KEY-3] [KEY-10] [KEY-11] [KEY-12] Whatever is done to it, in any order.
+    """[C4] [M7] [M8] [M9] [KEY-3] [KEY-10] [KEY-11] [KEY-12] Whatever is done to it, in any order.
 
     Upserts, deletes, late rows, compactions, trims, expiries, rollbacks; indexes or none.
     """
