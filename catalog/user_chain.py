@@ -7,9 +7,11 @@ manifest like any other. Users commit independently; nobody waits for anybody el
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
@@ -41,6 +43,8 @@ _NOTHING_KEPT: Final = PageCache(0)
 _ATTEMPTS: Final = 6
 _LISTERS: Final = 8
 FOLDERS: Final = 256
+_BATCH: Final = 64
+_CARD: Final = re.compile(rf"{paths.USER_CARDS}[0-9a-f]{{2}}/(?!\.tmp-)[^/]+")
 T = TypeVar("T")
 
 
@@ -154,9 +158,7 @@ class UserChain(Chain):
 
 def list_users(storage: Storage, prefix: str, after: str | None) -> list[str]:
     """All users that begin with `prefix` and are greater than `after`, by their bytes."""
-    every = Background(_LISTERS, "strandline-users").map(
-        lambda number: users_in(storage, number), range(FOLDERS)
-    )
+    every = batches_of_names(storage)
     wanted = [name for some in every for name in some if name.startswith(prefix)]
     least = b"" if after is None else after.encode()
     return sorted((name for name in wanted if name.encode() > least), key=str.encode)
@@ -165,33 +167,37 @@ def list_users(storage: Storage, prefix: str, after: str | None) -> list[str]:
 def each_user(root: Chain, head: Snapshot, call: Callable[[str, UserChain], T]) -> Iterator[T]:
     """The results for all users, several at a time and in no order.
 
-    One folder's names are in memory at a time, and the chains that are being looked at.
+    Some names are in memory at a time, and the chains that are being looked at.
     """
     pool = Background(_LISTERS, "strandline-users")
 
     def one(name: str) -> T:
         return call(name, UserChain(root, head, name))
 
-    for names_here in names_by_folder(root.storage):
+    for names_here in batches_of_names(root.storage):
         yield from pool.map(one, names_here)
 
 
-def names_by_folder(storage: Storage) -> Iterator[list[str]]:
-    """All users in no order, so that only some names are in memory at a time."""
+def batches_of_names(storage: Storage) -> Iterator[list[str]]:
+    """All users in no order, so that only some names are in memory at a time.
+
+    One walk: an object store answers for a thousand users at once, in whichever folders they are.
+    """
     pool = Background(_LISTERS, "strandline-users")
-    for begin in range(0, FOLDERS, _LISTERS):
-        numbers = range(begin, begin + _LISTERS)
-        yield from pool.map(lambda number: users_in(storage, number), numbers)
+    cards = (path for path, _ in storage.walk(paths.USER_CARDS) if _CARD.fullmatch(path))
+    while batch := list(islice(cards, _BATCH)):
+        yield pool.map(lambda path: _name_on(storage, path), batch)
 
 
 def users_in(storage: Storage, number: int) -> list[str]:
     """The users whose names stand in one of the folders."""
     place = f"{paths.USER_CARDS}{number:02x}/"
-    found = []
-    for flat in storage.list(place):
-        name = names.plain_or_decoded(flat)
-        found.append(_read_card(storage, place + flat) if name is None else name)
-    return found
+    return [_name_on(storage, place + flat) for flat in storage.list(place)]
+
+
+def _name_on(storage: Storage, path: str) -> str:
+    name = names.plain_or_decoded(path.rpartition("/")[2])
+    return _read_card(storage, path) if name is None else name
 
 
 def _read_card(storage: Storage, path: str) -> str:

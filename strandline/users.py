@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from strandline.catalog.user_chain import FOLDERS, UserChain, list_users, names_by_folder, users_in
+from strandline.catalog.user_chain import FOLDERS, UserChain, batches_of_names, list_users, users_in
 from strandline.table import Table
 from strandline.tableformat.arguments import check_count
 from strandline.tableformat.errors import InvalidInput, TableDropped
@@ -180,7 +180,7 @@ class UsersTable(Table):
     def _each(self) -> Iterator[UserTable]:
         """Users one after the other; none of their handles is kept."""
         self.refresh()
-        for names in names_by_folder(self._chain.storage):
+        for names in batches_of_names(self._chain.storage):
             for name in names:
                 yield self.user(name)
 

@@ -19,13 +19,16 @@ from strandline.tableformat.errors import (
     VersionNotFound,
 )
 from strandline.tableformat.stores.memory import MemoryStorage
+from strandline.tableformat.stores.remote import RemoteStorage
 from strandline.tableformat.windows import DAY_MS, HOUR_MS
 from strandline.users import UsersTable
 from tests.maintenance.aging import NOW, Aging, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from tests.conftest import S3Bucket
     from tests.tables import Place
 
 
@@ -353,6 +356,46 @@ def test_maintenance_of_more_users_takes_no_more_memory() -> None:
 
     peak(20)
     assert peak(200) - peak(50) < 400_000
+
+
+@pytest.mark.s3
+def test_users_are_listed_by_the_thousand(s3_bucket: S3Bucket) -> None:
+    """[M9] [C8] Maintenance asks an object store once for all names, not folder by folder."""
+    table = strandline.create_table(
+        s3_bucket.url, {"n": "int64"}, scope="user", storage_options=s3_bucket.storage_options
+    )
+    assert isinstance(table, UsersTable)
+    for n in range(70):
+        table.user(f"u{n}").append([{"n": n}])
+    table.user("x" * 300).append([{"n": 70}])
+    asked: list[str] = []
+    list_page = RemoteStorage._do  # noqa: SLF001
+
+    def watched(self: Any, what: str, path: str, call: Any) -> Any:
+        if what == "list" and paths.USER_CARDS.rstrip("/") in path:
+            asked.append(path)
+        return list_page(self, what, path, call)
+
+    with mock.patch.object(RemoteStorage, "_do", watched):
+        assert len(table.users()) == 71
+        assert asked == [paths.USER_CARDS]
+        table.vacuum(dry_run=False, grace=0)
+        assert 1 <= len(asked) <= 4
+    assert sorted(n for rows in rows_of(table).values() for n in rows) == list(range(71))
+
+
+def test_what_a_crash_left_among_cards_is_no_user(tmp_path: Path) -> None:
+    """[M9] [USR-4] Temporary files and strangers' folders are nobody's names."""
+    table = strandline.create_table(tmp_path / "t", {"n": "int64"}, scope="user")
+    assert isinstance(table, UsersTable)
+    for name in ("ada", "Bob", "x" * 200):
+        table.user(name).append([{"n": 1}])
+    for card in list((tmp_path / "t").glob(paths.USER_CARDS + "*/*")):
+        (card.parent / ".tmp-0123456789abcdef").write_bytes(b"left")
+        (card.parent / "other").mkdir()
+        (card.parent / "other" / "file").write_bytes(b"left")
+    assert table.users() == ["Bob", "ada", "x" * 200]
+    assert sorted(name for n in range(256) for name in table.users_in(n)) == table.users()
 
 
 def test_a_table_of_users_does_not_end_because_it_is_empty() -> None:
