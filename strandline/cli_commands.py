@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import strandline
 from strandline import cli_input, cli_options, cli_output
@@ -273,8 +273,7 @@ def _print_schema(table: Table, *, as_json: bool) -> None:
 def describe(given: Namespace) -> int:
     """Sum up a table."""
     table = open_given(given)
-    found, manifest = table.files(), table.manifest
-    sizes, counts = (found.column(name).to_pylist() for name in ("size_bytes", "row_count"))
+    manifest = table.manifest
     config, by_id = manifest.config, manifest.schema.by_id
     facts = {
         "url": table.url,
@@ -282,10 +281,7 @@ def describe(given: Namespace) -> int:
         "format_version": FORMAT_VERSION,
         "version": table.version,
         "committed_at": _time(manifest.commit.committed_at),
-        "rows": sum(counts),
-        "next_seq": manifest.next_seq,
-        "files": len(sizes),
-        "bytes": sum(sizes),
+        **_contents(table),
         "columns": {c.name: str(c.type) for c in manifest.schema.columns},
         "time_column": None if config.time_column is None else by_id[config.time_column].name,
         "primary_key": [column.name for column in manifest.key_columns] or None,
@@ -301,6 +297,16 @@ def describe(given: Namespace) -> int:
         facts["primary_key"] = ", ".join(c.name for c in manifest.key_columns) or None
     cli_output.print_facts(facts, as_json=given.json)
     return 0
+
+
+def _contents(table: Table) -> dict[str, Any]:
+    """How much there is. Of a table of users, how many: each of them is asked for the rest."""
+    if isinstance(table, strandline.UsersTable):
+        return {"scope": table.config.scope, "users": len(table.users())}
+    found = table.files()
+    sizes, counts = (found.column(name).to_pylist() for name in ("size_bytes", "row_count"))
+    facts = {"rows": sum(counts), "next_seq": table.manifest.next_seq}
+    return {**facts, "files": len(sizes), "bytes": sum(sizes)}
 
 
 # --- health ------------------------------------------------------------------------------------

@@ -42,10 +42,11 @@ class UserTable(Table):
     def _of_the_table(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidInput(
             "this belongs to the table and not to one of its users: schema, fence, retention and "
-            "drop are the same for all. Nothing was changed. Ask the table's own handle."
+            "drop are the same for all, and so is the way to users. Nothing was changed. Ask the "
+            "table's own handle."
         )
 
-    evolve = fence = mark_dropped = set = expire = _of_the_table
+    evolve = fence = mark_dropped = set = expire = user = _of_the_table
     # Other users' files lie in the same folders: seen from here they would be garbage.
     vacuum = expire_versions = purge = maintain = _of_the_table
 
@@ -186,4 +187,4 @@ class UsersTable(Table):
 
     append = overwrite = delete = _by_user
     writer = async_writer = recover = _by_user
-    _scan = files = tail = export = trim = rollback = tag = _by_user
+    _scan = files = tail = export = trim = rollback = tag = untag = _by_user

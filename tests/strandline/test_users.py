@@ -111,6 +111,8 @@ def test_what_does_not_fit_the_scope_is_refused() -> None:
             table.scan_users(one)  # type: ignore[arg-type]  # bytes are no list of names
     with pytest.raises(strandline.InvalidInput, match="own handle"):
         table.user("a").evolve(add={"x": "int64"})
+    with pytest.raises(strandline.InvalidInput, match="own handle"):
+        table.user("a").user("b")
     for verb in ("writer", "async_writer", "recover"):
         with pytest.raises(strandline.InvalidInput, match=r"table\.user"):
             getattr(table, verb)()
@@ -185,6 +187,9 @@ def test_commands_work_on_one_user(tmp_path: Path, capsys: pytest.CaptureFixture
     listed = json.loads(run("users", url, "--prefix", "bo", "--limit", "1", "--json"))
     assert listed == [{"name": "bo/b"}]
     assert json.loads(run("tail", url, "--user", "ann", "--json"))["next_seq"] == 2
+    facts = json.loads(run("describe", url, "--json"))
+    assert (facts["users"], facts["scope"]) == (3, "user")
+    assert json.loads(run("describe", url, "--user", "ann", "--json"))["rows"] == 1
     for command in (["append", url, str(rows)], ["scan", url], ["tail", url]):
         assert cli.main(command) == 1
         assert "--user" in capsys.readouterr().err
