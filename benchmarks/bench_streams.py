@@ -113,7 +113,7 @@ def run(root: Path, options: argparse.Namespace) -> bool:
         [
             *((f"put of {size} rows each", f"{put[size]:,.0f} rows/s") for size in sizes),
             *((f"evict {count:,} rows", f"{evicted[count]:.1f} ms") for count in counts),
-            *((f"unlink alone, the bytes of {count:,}", f"{unlinked[count]:.1f} ms") for count in counts),
+            *((f"unlink {count:,} alone", f"{unlinked[count]:.1f} ms") for count in counts),
             (f"the query over {rows:,} rows again", f"{again * 1000:,.0f} ms"),
             ("show", f"{shown * 1000:.1f} ms"),
         ],

@@ -129,8 +129,7 @@ class UserChain(Chain):
 
     def encode(self, made: Manifest) -> bytes:
         """The user's own part of a manifest."""
-        document = orjson.loads(made.to_json())
-        own = {name: value for name, value in document.items() if name not in SHARED}
+        own = {name: value for name, value in made.document().items() if name not in SHARED}
         own |= {"kind": KIND, "user": self.user, "root_version": str(made.files_version)}
         if made.version == 1:
             own["parent_xxh64"] = None

@@ -229,6 +229,10 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The manifest as its JSON text (SPEC.md, root manifest)."""
+        return codec.to_text(self.document(), f"manifest {self.version}")
+
+    def document(self) -> dict[str, Any]:
+        """The manifest's fields for JSON; large parts are text already."""
         document = {
             **self.extra,
             "format": FORMAT_NAME,
@@ -262,8 +266,7 @@ class Manifest:
         if self.shard_marks:
             marks = sorted(self.shard_marks.items())
             document["shard_marks"] = {str(shard): str(mark) for shard, mark in marks}
-        document |= self.lifecycle.to_json()
-        return codec.to_text(document, f"manifest {self.version}")
+        return document | self.lifecycle.to_json()
 
 
 _FIELDS: Final = frozenset(
