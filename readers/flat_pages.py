@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from strandline.readers.row_ranges import Int64s, Ranges
+    from strandline.tableformat.page_table import Layout as PageLayout
     from strandline.tableformat.page_table import PageColumn, PageTable
 
 
@@ -66,7 +67,7 @@ class FlatPages:
         self._offsets = np.concatenate([found.offsets for found in facts], axis=1)
         self._sizes = np.concatenate([found.sizes for found in facts], axis=1)
         self._checksums = np.concatenate([found.checksums for found in facts], axis=1)
-        self._rows = [found.rows for found in facts]
+        self._facts = facts
         new = np.concatenate([found.begins_run for found in facts])
         self._edges = np.flatnonzero(new)
 
@@ -106,7 +107,7 @@ class FlatPages:
             [(column.elements, column.element_count) for column in first_one.columns],
             [first_one.table.metas[column.leaves[0]] for column in first_one.columns],
         )
-        count = sum(row_ranges.count(rows) for rows in self._rows)
+        count = sum(found.row_count for found in self._facts)
         leaves = range(len(self._sizes))
         chunks = [Chunk(list(blobs[leaf * runs : (leaf + 1) * runs])) for leaf in leaves]
         parquet = pq.ParquetFile(
@@ -125,18 +126,16 @@ class FlatPages:
 
     def _cut(self, table: pa.Table) -> pa.Table:
         """Only the wanted rows of the pages."""
-        parts, at = [], 0
-        exact = True
-        for one, rows in zip(self._wanted, self._rows, strict=True):
-            count = row_ranges.count(rows)
-            exact = exact and np.array_equal(rows, one.rows)
-            parts.append((at, count, rows, one.rows))
-            at += count
-        if exact:
+        wanted = [row_ranges.count(one.rows) for one in self._wanted]
+        # The pages hold all wanted rows: if they hold no more of them, they hold no others.
+        if all(n == found.row_count for n, found in zip(wanted, self._facts, strict=True)):
             return table
-        return pa.concat_tables(
-            [row_ranges.cut(table.slice(at, n), rows, wanted) for at, n, rows, wanted in parts]
-        )
+        parts, at = [], 0
+        for one, found in zip(self._wanted, self._facts, strict=True):
+            part = table.slice(at, found.row_count)
+            parts.append(row_ranges.cut(part, found.rows, one.rows))
+            at += found.row_count
+        return pa.concat_tables(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,20 +144,27 @@ class _Pages:
     offsets: Int64s
     sizes: Int64s
     checksums: Int64s
-    rows: Ranges
-    """The rows of these pages."""
+    starts: Int64s
+    """First row of each page."""
+    ends: Int64s
+    row_count: int
     begins_run: np.ndarray[tuple[int], np.dtype[np.bool_]]
     """Where a page does not follow the one before it in the file."""
+
+    @property
+    def rows(self) -> Ranges:
+        """The rows of these pages."""
+        return row_ranges.joined(self.starts, self.ends)
 
 
 def _pages_of(one: Wanted) -> _Pages:
     table, layout = one.table, one.columns[0].layout
     assert layout is not None
     split = table.layouts[layout]
-    pages = np.flatnonzero(row_ranges.touched(one.rows, split.starts, split.ends))
+    pages = _touched(one.rows, split)
     leaves = [column.leaves[0] for column in one.columns]
     at = table.leaf_pages[leaves][:, None] + pages
-    groups = split.groups[pages]
+    groups, starts, ends = split.groups[pages], split.starts[pages], split.ends[pages]
     begins = np.ones(len(pages), np.bool_)
     begins[1:] = (pages[1:] != pages[:-1] + 1) | (groups[1:] != groups[:-1])
     return _Pages(
@@ -166,9 +172,20 @@ def _pages_of(one: Wanted) -> _Pages:
         table.page_offsets[at],
         table.page_bytes[at].astype(np.int64),
         table.page_checksums[at].astype(np.int64),
-        row_ranges.joined(split.starts[pages], split.ends[pages]),
+        starts,
+        ends,
+        int((ends - starts).sum()),
         begins,
     )
+
+
+def _touched(rows: Ranges, split: PageLayout) -> Int64s:
+    """The pages that hold a row of the ranges."""
+    first = np.searchsorted(split.starts, rows[:, 0], side="right") - 1
+    last = np.searchsorted(split.starts, rows[:, 1] - 1, side="right") - 1
+    if (first == last).all() and (first[1:] > first[:-1]).all():
+        return first
+    return np.flatnonzero(row_ranges.touched(rows, split.starts, split.ends))
 
 
 def _check(data: bytes, sizes: list[int], checksums: list[int]) -> None:

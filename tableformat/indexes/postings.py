@@ -111,11 +111,28 @@ class PostingsIndex:
             return mask
         place = np.searchsorted(self.hashes, wanted)
         place = np.minimum(place, len(self.hashes) - 1)
-        zones = self.zones[self._positions(place[self.hashes[place] == wanted])]
+        place = place[self.hashes[place] == wanted]
+        zones = self.zones[
+            self._slice(int(place[0])) if len(place) == 1 else self._positions(place)
+        ]
         if len(zones) and int(zones.max()) >= self.zone_count:
             raise corrupt(POSTINGS, "it names a zone that does not exist")
         mask[zones] = True
         return mask
+
+    def _slice(self, place: int) -> slice:
+        """As `_positions`, for one hash: most lookups are for one value."""
+        if self.counts is None:
+            count = len(self.zones) // len(self.hashes)
+            start = place * count
+        else:
+            group = place // HASHES_PER_GROUP
+            earlier = self.counts[group * HASHES_PER_GROUP : place]
+            start = int(self.groups[group]) + int(earlier.sum(dtype=np.int64))
+            count = int(self.counts[place])
+        if start + count > len(self.zones):
+            raise corrupt(POSTINGS, "a list of zones ends behind the last one")
+        return slice(start, start + count)
 
     def _positions(self, place: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where in `zones` the zones of these hashes stand."""

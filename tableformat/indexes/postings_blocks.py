@@ -138,7 +138,10 @@ class PartialPostings:
             zones = np.frombuffer(next(pieces), f"<u{self.layout.zone_bytes}")
             if int(counts.sum()) != len(zones):
                 raise corrupt(KIND, "the zones of a run do not add up")
-            chosen = zones[np.repeat(np.isin(hashes, wanted), counts)]
+            place = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
+            asked = np.zeros(len(hashes), np.bool_)
+            asked[place[hashes[place] == wanted]] = True
+            chosen = zones[np.repeat(asked, counts)]
             if len(chosen) and int(chosen.max()) >= self.zone_count:
                 raise corrupt(KIND, "it names a zone that does not exist")
             mask[chosen] = True
