@@ -129,8 +129,9 @@ def report(found: Found) -> bool:
         }
         for road, runs in by_road.items():
             last = runs[-1]
-            size = f"{last['bytes'] / 1e6:.1f}"
-            lines.append((query, road, f"{seconds[road]:.3f}", last["tasks"], last["files"], size))
+            cpu = statistics.median(run["cpu"] for run in runs)
+            figures = (f"{seconds[road]:.3f}", f"{cpu:.3f}", last["tasks"], last["files"])
+            lines.append((query, road, *figures, f"{last['bytes'] / 1e6:.1f}"))
         whole = query in ("full scan", "aggregate")
         others = [ITS_FILES] if whole else [road for road in seconds if road != "strandline"]
         most = MOST if whole else 1.0
@@ -138,7 +139,7 @@ def report(found: Found) -> bool:
             ratio = seconds["strandline"] / seconds[other]
             asked = f"{query}: at most {most} × {other}"
             met.append(Verdict(asked, f"{ratio:.2f} ×", met=ratio <= most))
-    show(("query", "road", "seconds", "tasks", "files", "MB read"), lines)
+    show(("query", "road", "seconds", "CPU s of tasks", "tasks", "files", "MB read"), lines)
     same = all(
         _same(runs[0]["answer"], by_road["strandline"][0]["answer"])
         for by_road in found.values()
