@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -154,9 +155,8 @@ def _same(one: list[str], other: list[str]) -> bool:
     return [_rounded(row) for row in one] == [_rounded(row) for row in other]
 
 
-def _rounded(row: str) -> list[str]:
-    parts = row.replace(")", "").split("=")
-    return [f"{float(p):.6g}" if p.replace(".", "").isdecimal() else p for p in parts]
+def _rounded(row: str) -> str:
+    return re.sub(r"\d+\.\d+(E\d+)?", lambda number: f"{float(number[0]):.6g}", row)
 
 
 if __name__ == "__main__":

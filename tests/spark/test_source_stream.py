@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     import strandline
 
 pytestmark = pytest.mark.spark
+
+KNOWS_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
+"""PySpark 4.1 has neither limits nor availableNow for Python sources."""
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +73,7 @@ def test_a_stream_copies_every_row_once(spark: SparkSession, tmp_path: Path) -> 
     source, sink = filled_table(tmp_path / "a"), new_table(tmp_path / "b")
 
     batches = copy_stream(spark, source, sink, tmp_path / "cp", maxFilesPerTrigger=2)
-    assert len(batches) > 2
+    assert len(batches) > 2 or not KNOWS_LIMITS
     assert sorted(numbers_of(sink)) == list(range(90))
 
     source.append([event(90 + i) for i in range(5)])
@@ -204,7 +208,8 @@ def test_limits_cut_batches_and_always_get_on(tmp_path: Path) -> None:
     for options in ({"maxFilesPerTrigger": "1"}, {"maxBytesPerTrigger": "1"}):
         reader = reader_of(table, **options)
         offset, steps, rows = reader.initialOffset(), 0, 0
-        while (latest := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        limit = reader.getDefaultReadLimit() if KNOWS_LIMITS else None
+        while (latest := reader.latestOffset(offset, limit)) != offset:
             parts = reader.partitions(offset, latest)
             rows += sum(batch.num_rows for part in parts for batch in reader.read(part))
             offset, steps = latest, steps + 1
