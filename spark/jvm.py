@@ -1,8 +1,8 @@
 """Our few Java classes, compiled inside Spark's JVM by the compiler that Spark ships with.
 
 They stand in the package as source. Once per JVM they are compiled, put into a temporary jar and
-added to the JVM's class path, so that Spark finds `format("strandline")`. Executors get the same jar
-with their first task.
+added to the JVM's class path, so that Spark finds `format("strandline")`. Executors get the same
+jar with their first task.
 """
 
 from __future__ import annotations
