@@ -19,6 +19,7 @@ PEERS = {
         {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "2",  # its own default is for clusters
         },
     ),
     "iceberg": (

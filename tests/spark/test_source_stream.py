@@ -199,6 +199,8 @@ def test_the_tail_is_where_the_first_look_found_it(spark: SparkSession, tmp_path
     source.append([event(5)])
     forget(tmp_path / "cp" / "commits", 0)
     copy_stream(spark, source, sink, tmp_path / "cp", startingVersion="latest")
+    if not KNOWS_LIMITS:  # Spark 4.1 ends with the batch that runs again
+        copy_stream(spark, source, sink, tmp_path / "cp", startingVersion="latest")
     assert numbers_of(sink) == [5]
 
 
