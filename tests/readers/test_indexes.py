@@ -16,7 +16,7 @@ import strandline
 from strandline.readers import index_reader
 from strandline.readers.index_reader import CACHE
 from strandline.tableformat import rolling
-from strandline.tableformat.indexes import strategy
+from strandline.tableformat.indexes import postings_blocks, strategy
 from strandline.tableformat.indexes.catalog import decode_catalog
 from strandline.tableformat.indexes.policy import PAGES
 from strandline.tableformat.indexes.postings import Postings
@@ -371,6 +371,29 @@ def test_damage_in_postings_that_are_read_in_part_costs_no_rows(tmp_path: Path, 
     (failure,) = scan.plan().report.index_failures
     assert "postings" in failure
     assert not table.verify(deep=True).ok
+
+
+def test_blocks_of_other_postings_cost_no_rows_and_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[X4, T8] [BLK-2] Their own checksum is right, but they speak of other bytes."""
+    build = postings_blocks.build
+    monkeypatch.setattr(index_reader, "FIRST_READ_BYTES", 0)
+    monkeypatch.setattr(postings_blocks, "LEAST_BYTES", 1)
+    monkeypatch.setattr(postings_blocks, "build", lambda data: build(data)[:-4] + b"\1\2\3\4")
+    table = create(tmp_path / "t", indexes={"user": ["postings"]})
+    table.append(rows())
+    monkeypatch.setattr(postings_blocks, "build", build)
+    CACHE.clear()
+
+    scan = table.scan(filter="user = 'u17'")
+
+    assert scan.to_arrow().equals(table.scan(filter="user = 'u17'", indexes=False).to_arrow())
+    (failure,) = scan.plan().report.index_failures
+    assert "a block of the postings does not have its checksum" in failure
+    assert table.verify().ok
+    (problem,) = table.verify(deep=True).problems
+    assert "not of the postings beside it" in str(problem)
 
 
 @pytest.mark.parametrize("part", ["groups", "zones"])

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.api import open_in
-from strandline.readers import scan, split_reader
+from strandline.readers import index_reader, scan, split_reader
 from strandline.tableformat.errors import StrandlineError
 from tests.readers.differential import damage, tables
 from tests.readers.differential.duck_sql import Peer, sql_of
@@ -76,6 +76,8 @@ def run(
     for mode in modes:
         if mode in damage.COPIES and (mode == "data" or damage.index_files(objects)):
             copies[mode] = damage.copy_of(damage.COPIES[mode](objects, random))
+    for storage in copies.values():
+        storage.is_local = world.storage.is_local
     handles = {mode: open_in(copies[mode]) for mode in modes if mode in copies}
     if not handles:  # Only damaged indexes were asked for, and this table has none.
         return 0
@@ -97,14 +99,18 @@ def run(
 def _small_limits(random: Random) -> dict[str, int]:
     """Limits by which small files are read as large ones are: in ranges, in steps, in units."""
     small = {"WHOLE_FILE_BYTES": 0, "ONE_STEP_BYTES": 0, "_UNITS_IN_BUDGET": 2**14}
+    small["FIRST_READ_BYTES"] = 0
     return {name: value for name, value in small.items() if random.random() < 0.5}
+
+
+_PLACES = {"_UNITS_IN_BUDGET": scan, "FIRST_READ_BYTES": index_reader}
 
 
 @contextmanager
 def _reading(limits: dict[str, int]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
-            patch.setattr(scan if name == "_UNITS_IN_BUDGET" else split_reader, name, value)
+            patch.setattr(_PLACES.get(name, split_reader), name, value)
         yield
 
 

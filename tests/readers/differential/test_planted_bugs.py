@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from strandline.readers import evaluate, in_order, row_ranges
+from strandline.readers.flat_pages import FlatPages
 from strandline.readers.index_reader import IndexReader
 from strandline.readers.logical_columns import LogicalColumns
 from strandline.tableformat import binding, codec, pruning, stats
@@ -164,6 +165,17 @@ def takes_the_complement_for_not_equal(patch: Patch) -> None:
     patch.setattr(EnumIndex, "may_match_all", may_match_all)
 
 
+def mixes_up_rows_of_pages(patch: Patch) -> None:
+    """Pages of several segments are decoded together and shared out in their order."""
+    right = FlatPages.decode
+
+    def decode(self: Any, blobs: Any) -> Any:
+        rows = right(self, blobs)
+        return rows.take(pa.array(np.arange(rows.num_rows)[::-1].copy()))
+
+    patch.setattr(FlatPages, "decode", decode)
+
+
 ON, CORRUPT = ("on",), ("corrupt",)
 TEXTS, FLOATS = (pa.string(),), (pa.float32(), pa.float64())
 LARGE = (pa.decimal128(38, 0), pa.int64())
@@ -182,6 +194,7 @@ BUGS = [
     # These show in few filters, so that it takes longer until one comes by.
     pytest.param(compares_texts_by_utf16, ON, TEXTS, marks=pytest.mark.proof),
     pytest.param(compares_decimals_as_floats, ON, LARGE, marks=pytest.mark.proof),
+    pytest.param(mixes_up_rows_of_pages, ON, (pa.string(), pa.int64()), marks=pytest.mark.proof),
     pytest.param(trusts_damaged_indexes, CORRUPT, (), marks=pytest.mark.proof),
 ]
 """Each with the modes and the types that it is about: all at once would only take longer."""
