@@ -30,7 +30,7 @@ START_MS = 1_700_000_000_000
 TURNS = 5
 ROWS = 1_000
 APPENDS, APPEND_ROWS, ROUNDS = 1_000, 10, 3
-RATE = 5_000_000
+RATE = 2_000_000
 """Bytes per second that a compaction beside writers may move."""
 TARGET = 200_000
 """Rows of its new segments: so it commits several times."""

@@ -214,7 +214,12 @@ def _read(
         pace.spend(sum(entry.size_bytes for entry in group))
         return read_together(storage, manifest, group, ids)
 
-    return pa.concat_tables(_each(pace, read, groups)).combine_chunks()
+    rows = pa.concat_tables(_each(pace, read, groups))
+    columns = [rows.select([number]) for number in range(rows.num_columns)]
+    made = _each(pace, pa.Table.combine_chunks, columns)
+    return pa.table(
+        {name: one.column(0) for name, one in zip(rows.column_names, made, strict=True)}
+    )
 
 
 def _in_threads(pace: Pace) -> bool:
