@@ -168,7 +168,7 @@ class _Chunks:
         if not self.names:
             return {}
         parquet = pq.ParquetFile(
-            pa.PythonFile(file, mode="r"),
+            pa.PythonFile(file.reopened(), mode="r"),
             metadata=self.footer,
             read_dictionary=self.few_texts,
             pre_buffer=False,  # all bytes are here; what lies between them is not
