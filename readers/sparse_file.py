@@ -22,7 +22,7 @@ class SparseFile(io.RawIOBase):
     def reopened(self) -> SparseFile:
         """The same bytes with a place of its own, since threads may decode parts of one file."""
         other = SparseFile(self._size)
-        other._starts, other._blobs = self._starts, self._blobs  # noqa: SLF001 - of its own kind
+        other._starts, other._blobs = self._starts, self._blobs
         return other
 
     def fill(self, start: int, data: bytes) -> None:
