@@ -93,7 +93,9 @@ public final class CheckedReader extends AbstractFunction1 implements Serializab
     opening.opt("fs.option.openfile.read.policy", "random");
     FSDataInputStream opened = (FSDataInputStream) opening.build().get();
     try {
-      opened.readFully(file.fileSize() - end.length, end);
+      // Not by position: afterwards that goes back to where it was, which S3A's stream can refuse.
+      opened.seek(file.fileSize() - end.length);
+      opened.readFully(end);
     } finally {
       opened.close();
     }
