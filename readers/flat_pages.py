@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from strandline.readers import row_ranges
 from strandline.readers.joined_file import Chunk, Group, Layout, encode
-from strandline.tableformat.errors import CorruptTable
-from strandline.tableformat.page_table import page_checksum
+from strandline.readers.page_file import check_pages
+from strandline.readers.sources import check_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +100,7 @@ class FlatPages:
             for data, (first, end) in zip(
                 blobs[leaf * runs : (leaf + 1) * runs], pairwise(bounds), strict=True
             ):
-                _check(data, sizes[first:end], checksums[first:end])
+                check_pages(data, sizes[first:end], checksums[first:end])
         first_one = self._wanted[0]
         layout = Layout(
             first_one.table.created_by,
@@ -116,12 +116,7 @@ class FlatPages:
             page_checksum_verification=True,
         )
         table = parquet.read(use_threads=False)
-        names = [column.name for column in first_one.columns]
-        if table.num_rows != count or table.column_names != names:
-            raise CorruptTable(
-                f"{table.num_rows} rows of {table.column_names} were read where {count} of "
-                f"{names} were to be"
-            )
+        check_read(table, [column.name for column in first_one.columns], count)
         return self._cut(table)
 
     def _cut(self, table: pa.Table) -> pa.Table:
@@ -186,20 +181,3 @@ def _touched(rows: Ranges, split: PageLayout) -> Int64s:
     if (first == last).all() and (first[1:] > first[:-1]).all():
         return first
     return np.flatnonzero(row_ranges.touched(rows, split.starts, split.ends))
-
-
-def _check(data: bytes, sizes: list[int], checksums: list[int]) -> None:
-    """Compare pages that lie one behind the other with their checksums."""
-    if len(sizes) == 1:
-        if page_checksum(data) != checksums[0]:
-            raise _differs()
-        return
-    at, view = 0, memoryview(data)
-    for size, checksum in zip(sizes, checksums, strict=True):
-        if page_checksum(view[at : at + size]) != checksum:
-            raise _differs()
-        at += size
-
-
-def _differs() -> CorruptTable:
-    return CorruptTable("a page does not have the checksum that its page table gives")

@@ -205,7 +205,7 @@ class _Block:
             for run, (start, size) in enumerate(zip(starts[leaf], sizes[leaf], strict=True)):
                 data = read(start, size)
                 pages = slice(edges[run], edges[run + 1])
-                _check(data, page_sizes[leaf][pages], checksums[leaf][pages])
+                check_pages(data, page_sizes[leaf][pages], checksums[leaf][pages])
                 runs.append(data)
             found.append(self._by_group(leaf, runs, read) if self.has_dictionary else [Chunk(runs)])
         return found
@@ -219,16 +219,16 @@ class _Block:
             dictionary = None
             if lengths[group]:
                 dictionary = read(places[group], lengths[group])
-                _check(dictionary, [lengths[group]], [checksums[group]])
+                check_pages(dictionary, [lengths[group]], [checksums[group]])
             chunks.append(Chunk(runs[begin:end], dictionary))
         return chunks
 
 
-def _check(data: Bytes, sizes: list[int], checksums: list[int]) -> None:
+def check_pages(data: Bytes, sizes: list[int], checksums: list[int]) -> None:
     """Compare pages that lie one behind the other with their checksums."""
-    at = 0
+    at, view = 0, memoryview(data)
     for size, checksum in zip(sizes, checksums, strict=True):
-        if page_checksum(data[at : at + size]) != checksum:
+        if page_checksum(view[at : at + size]) != checksum:
             raise CorruptTable("a page does not have the checksum that its page table gives")
         at += size
 

@@ -245,10 +245,15 @@ def _decoded_pages(parts: Sequence[tuple[page_file.PageSet, SparseFile]]) -> pa.
 
 def _rows_of(table: pa.Table, names: list[str], read: Ranges, wanted: Ranges) -> Stored:
     """The wanted rows of a table that was read, once it is what it was said to be."""
-    if table.num_rows != row_ranges.count(read) or sorted(table.column_names) != sorted(names):
-        raise CorruptTable(
-            f"{table.num_rows} rows of {table.column_names} were read where "
-            f"{row_ranges.count(read)} of {names} were to be"
-        )
+    check_read(table, names, row_ranges.count(read))
     table = row_ranges.cut(table, read, wanted)
     return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def check_read(table: pa.Table, names: list[str], count: int) -> None:
+    """Refuse a file that does not hold these columns and so many rows."""
+    if table.num_rows != count or sorted(table.column_names) != sorted(names):
+        raise CorruptTable(
+            f"{table.num_rows} rows of {table.column_names} were read where {count} of {names} "
+            "were to be"
+        )

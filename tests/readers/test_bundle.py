@@ -153,3 +153,24 @@ def test_a_damaged_page_is_an_error_that_names_its_file(
 
     with pytest.raises(CorruptTable, match=damaged.name):
         visits.scan(columns, WANTED).to_arrow()
+
+
+def test_headers_of_flat_pages_are_checked_too(
+    visits: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[X4] [PGT-11] Parquet's own CRC leaves a page's header out; our checksum covers it."""
+    seen = []
+    decode = flat_pages.FlatPages.decode
+
+    def keeping(self: flat_pages.FlatPages, blobs: Sequence[bytes]) -> pa.Table:
+        seen.append((self, list(blobs)))
+        return decode(self, blobs)
+
+    monkeypatch.setattr(flat_pages.FlatPages, "decode", keeping)
+    visits.scan(["n"], WANTED).to_arrow()
+    ((pages, blobs),) = seen
+    for bit in range(8 * 32):
+        damaged = bytearray(blobs[3])
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptTable, match="checksum that its page table gives"):
+            decode(pages, [*blobs[:3], bytes(damaged), *blobs[4:]])
